@@ -32,6 +32,8 @@ def read_edit(trace: Trace, at: str, value: float) -> CellEdit:
     name, index = parse_cell(trace, at)
     if reason := find_obstacle(trace, name):
         raise UsageError(reason)
+    if name.partition("@")[0].endswith("mask") and value not in (0, 1):
+        raise UsageError(f"{name} is 1 where a query may attend to a key, else 0: give one of them.")
     return CellEdit(name, index, value)
 
 

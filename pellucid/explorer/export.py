@@ -8,6 +8,7 @@ that the file does not answer is shown as such, with the command that does.
 import contextlib
 import hashlib
 import json
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -83,6 +84,12 @@ def write_html(
     page.limit = size - len(make_document({}, title).encode())
     page.add_heads()
     tokens = page.likeliest()
+    if page.used > page.limit:
+        least = math.ceil((size - page.limit + page.used) / 1000)
+        raise UsageError(
+            f"the screens of this page alone take {least:,} kB, which is more than {format_bytes(size)}. "
+            "Give a larger size."
+        )
     for start in (*([at] if at else []), *tokens):
         page.add_path(start)
     page.add_map()

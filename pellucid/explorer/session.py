@@ -338,34 +338,33 @@ class Session:
         """The trace that was made last."""
         return next(reversed(list(self.summaries.values())), None)  # a copy: another thread may add one
 
-    def estimate_gradients(self) -> dict[str, float] | None:
-        """Returns the seconds and bytes that gradients of the newest prompt would take; None where there is
-        no prompt, where they are next to nothing, and while the weights are read.
+    def estimate_gradients(self, count: int | None = None) -> dict[str, float] | None:
+        """Returns the seconds and bytes that gradients of `count` tokens would take, by default of the newest
+        prompt; None where there is no prompt, where they are next to nothing, and while the weights are read.
 
         The backward pass computes twice what the forward pass does, and writes the gradients at the speed at
         which the weights were written.
         """
-        newest = self.newest
-        ids = self.pending or (newest.ids if newest else [])
         weights = self.weights
-        if self.model is None or weights is None or not ids or weights.read_count < len(weights):
+        if count is None:
+            count = len(self.pending or (self.newest.ids if self.newest else []))
+        if self.model is None or weights is None or not count or weights.read_count < len(weights):
             return None
         forward, both = (
-            estimate_size(self.model.config, len(ids), has_target=True, backward=backward)
+            estimate_size(self.model.config, count, has_target=True, backward=backward)
             for backward in (False, True)
         )
         if (written := both.bytes - forward.bytes) < SMALL_BYTES:
             return None
-        seconds = 2 * self._forward_seconds + written / weights.speed * self._slowdown
+        seconds = 2 * self._estimate_forward(count) + written / weights.speed * self._slowdown
         return {"seconds": seconds, "bytes": both.bytes}
 
-    @property
-    def _forward_seconds(self) -> float:
-        """How long the newest forward pass took; 0 where none is held."""
+    def _estimate_forward(self, count: int) -> float:
+        """Returns how long the newest whole forward pass took, more for more tokens; 0 where none is held."""
         runs = [
-            held.seconds
+            held.seconds * max(1.0, count / len(held.summary.ids))
             for held in list(self.traces.values())
-            if held.request and not held.summary.has_gradients
+            if held.request and not held.request.edits and not held.summary.has_gradients
         ]
         return runs[-1] if runs else 0.0
 

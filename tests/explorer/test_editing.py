@@ -78,17 +78,17 @@ def test_an_edit_back_to_the_first_number_gives_the_first_numbers(
     session: Session, request_: RunRequest
 ) -> None:
     held = session.run(request_)
-    for at in (f"{PATTERN}[t=1,s=0]", "embed.weight[v=1,c=0]", "mask[t=1,s=0]"):
+    for at, given in ((f"{PATTERN}[t=1,s=0]", 0.25), ("embed.weight[v=1,c=0]", 0.25), ("mask[t=1,s=0]", 0)):
         own = derive(held.trace, at, depth=0).value
         moved = edit(
             session,
             edit(session, held, "loss" if "loss" in held.trace.tape else "logits[0,0]", 2.0),
             at,
-            0.25,
+            given,
         )
         back = edit(session, moved, at, own)
         assert moved.request and back.request and len(back.request.edits) == len(moved.request.edits) - 1
-        back = edit(session, edit(session, held, at, 0.25), at, own)
+        back = edit(session, edit(session, held, at, given), at, own)
         assert list(back.trace.tape.values) == list(held.trace.tape.values)
         for name, value in held.trace.tape.values.items():
             assert has_same_bits(back.trace.tape.values[name], value), name

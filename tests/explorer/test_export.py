@@ -69,6 +69,12 @@ def test_a_page_keeps_to_its_size_and_follows_the_address_first() -> None:
     assert any("scores" in key for key in read_answers(html) if key.startswith("cell?"))
 
 
+def test_a_size_that_the_screens_alone_exceed_is_refused() -> None:
+    session = Session.open("abcd")
+    with pytest.raises(UsageError, match="kB"):
+        write_html(session, session.run(RunRequest("A B")), size=100_000)
+
+
 def test_a_file_is_written_once_and_replaced_with_force_alone(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     write_page("abcd", path, RunRequest("A B"), size=200_000)

@@ -2,31 +2,29 @@
  * The page: routes, header, history, focus, live region.
  *
  * A screen is a module that exports one object, and a line in SCREENS below:
- *
- *   export const whyScreen = {
- *     id: "why",                       // its route is #why, #why/A, #why/A/B
- *     title: "Why",                    // its word in the navigation
- *     needsTrace: false,               // optional: it is shown without a trace, too
- *     actions: { layer(step, target) {} },   // optional: what the keys of keys.js do here; page is page
- *     async show(main, args, page) {   // draws into the empty element `main`; args: the parts of the route
- *       const answer = await page.ask("next", { count: 8 });
- *       main.append(h("h1", "What comes next"), …);   // the first h1 gets the focus
- *     },                               // may return { settled: promise } for parts that are drawn later
- *   };
+ * export const whyScreen = {
+ *   id: "why", // its route is #why, #why/A, #why/A/B
+ *   title: "Why", // its word in the navigation
+ *   needsTrace: false, // optional: shown without a trace, too
+ *   actions: { layer(step, target) {} }, // optional: what the keys of keys.js do here
+ *   async show(main, args, page) { // args: the parts of the route
+ *     main.append(h("h1", "Why"), …); // the h1 gets the focus
+ *   }, // may return { settled: promise } for parts that are drawn later
+ * };
  *
  * Whatever `show` throws is shown with Retry. `page` has:
- *   session, trace           the last answer to `session`; the chosen entry of its traces, or null
- *   ask(name, given)         the answer to a question about the chosen trace; it is kept
- *   post(name, given)        the same for questions that run or edit
- *   names()                  the answer to `names`
- *   run(given)               runs a prompt and chooses the new trace; throws where it fails
- *   choose(id)               shows another trace (undo, redo) on the same screen
- *   go(hash, from)           opens a route; `from` is the element to which going back returns
- *   reload(), refresh()      asks for the session again; draws the screen again
- *   walk(at)                 the addresses opened one after another up to this one
- *   announce(text)           says a text in the live region
- *   fail(error, retry, at)   makes the element that shows an error, what helps, and Retry
- *   actions                  what the keys do on every screen
+ * - session, trace: the last answer to `session`; the chosen entry of its traces, or null
+ * - ask(name, given): the answer to a question about the chosen trace, kept
+ * - post(name, given): the same where it runs or edits
+ * - names(): the answer to `names`
+ * - run(given): runs a prompt and chooses its trace, or throws
+ * - choose(id): shows another trace (undo, redo) on the same screen
+ * - go(hash, from): opens a route; going back returns to the element `from`
+ * - reload(), refresh(): asks for the session, draws the screen again
+ * - walk(at): the addresses opened up to this one
+ * - announce(text): says it in the live region
+ * - fail(error, retry, at): makes the element with an error, its remedy, and Retry
+ * - actions: what the keys do on every screen
  */
 
 import { ask, AskError, isExported, post, takeKey } from "./ask.js";
@@ -267,13 +265,14 @@ function fail(error, retry, at) {
   const isMissing = error.kind === "missing";
   const quoted = at && `'${at.replaceAll("'", "'\\''")}'`; // whatever a link says, a shell takes it as one word
   const command = page.trace?.command?.replace("ADDRESS", () => quoted || "ADDRESS");
+  const again = ({ target }) => ((target.textContent = "Retrying…"), retry());
   return h(
     "div",
     { class: "failure", role: "alert" },
     h("p", error.message),
     error.remedy && h("p", error.remedy),
     isMissing && command && h("p", "This command shows it: ", h("code", command)),
-    !isMissing && h("button", { onclick: retry }, "Retry"),
+    !isMissing && h("button", { onclick: again }, "Retry"),
   );
 }
 

@@ -6,6 +6,7 @@
  * per token; table.targets; table.gradients. Every number that opens has data-at.
  */
 
+import { ask } from "./ask.js";
 import { h } from "./dom.js";
 import { hashOf, numberLink } from "./link.js";
 import { show, showCount } from "./number.js";
@@ -127,6 +128,7 @@ function runForm(page) {
   }
   const isText = session.has_tokenizer !== false;
   draft ??= { prompt: trace?.prompt ?? "", target: trace?.target ?? "", lr: "1" };
+  draft.backward ??= trace?.has_gradients;
   const plain = { autocomplete: "off", spellcheck: "false" };
   const text = (id) => h("input", { id, type: "text", ...plain, value: draft[id] });
   const box = (id) => h("input", { id, type: "checkbox", checked: draft[id] });
@@ -158,7 +160,8 @@ function runForm(page) {
     read();
     try {
       const given = runRequest(draft, isText);
-      if (given.backward && session.gradients && !isConfirmed) return confirm();
+      const cost = given.backward && !isConfirmed ? await gradientCost(given, session.gradients) : null;
+      if (cost) return confirm(cost);
       form.setAttribute("aria-busy", "true");
       said.replaceChildren(h("p.faint", "Running…"));
       await page.run(given);
@@ -171,9 +174,9 @@ function runForm(page) {
     form.removeAttribute("aria-busy");
     return null;
   };
-  const confirm = () => {
-    const seconds = Math.ceil(session.gradients.seconds);
-    const gigabytes = Math.ceil(session.gradients.bytes / 1e8) / 10;
+  const confirm = (found) => {
+    const seconds = Math.ceil(found.seconds);
+    const gigabytes = Math.ceil(found.bytes / 1e8) / 10;
     const run = h("button", { id: "run-confirm", onclick: () => submit(true) }, "Run with gradients");
     const cancel = h("button", { onclick: () => (said.replaceChildren(), prompt.focus()) }, "Cancel");
     const cost = `Gradients of this prompt take about ${seconds} s and ${gigabytes} GB of memory.`;
@@ -188,14 +191,20 @@ function runForm(page) {
   return form;
 }
 
+/** Returns what gradients of a prompt take; of the last one, where it is not a short text. */
+function gradientCost({ prompt, target }, last) {
+  if (!target || !prompt) return target && last;
+  return ask("tokens", { text: prompt + target }).then(({ gradients }) => gradients, () => last);
+}
+
 /** Returns the parameters of `run`; what is wrong with the others, the session says. */
 function runRequest({ prompt, target, backward, update, lr }, isText) {
-  const ids = prompt.split(/[\s,[\]]+/).filter(Boolean);
+  const idsOf = (text) => text.split(/[\s,[\]]+/).filter(Boolean);
   const rate = Number(lr.replace("−", "-") || "none");
   if (update && !Number.isFinite(rate)) throw new Error(`The learning rate must be a number, not “${lr}”.`);
   return {
-    ...(isText ? { prompt } : { ids: ids.map(Number) }),
-    target: target || null,
+    ...(isText ? { prompt } : { ids: idsOf(prompt).map(Number) }),
+    target: target && !isText ? `[${idsOf(target).join(", ")}]` : target || null,
     backward: backward || update,
     ...(update ? { update: "sgd", lr: rate } : {}),
   };

@@ -129,7 +129,7 @@ function crumbs(walk) {
   );
 }
 
-function headOf(cell) {
+function headOf(cell, page) {
   const places = cell.places.filter(({ label }) => label);
   return h(
     "div.head",
@@ -142,7 +142,7 @@ function headOf(cell) {
       places.map(({ axis, i, label }) => h("span.place", `${axis}=${i} `, token(label, 24))),
     ),
     h("p.faint", stepText(cell)),
-    editText(cell),
+    editText(cell, page),
   );
 }
 
@@ -153,7 +153,7 @@ function stepText(cell) {
   return cell.role === "param" ? "A parameter: learned, not computed in this trace" : "Given, not computed";
 }
 
-function editText(cell) {
+function editText(cell, page) {
   const { edited, original } = cell;
   if (edited) {
     const number = numberLink(edited.at, edited.value, "headline");
@@ -161,7 +161,8 @@ function editText(cell) {
   }
   if (original === null || original === undefined) return null;
   const number = h("span.number", show(original, "headline"));
-  return h("p.edited", "Changed by an edit; before it, ", number, ".");
+  const isGiven = page.trace.edits.some(({ at }) => at === cell.at);
+  return h("p.edited", isGiven ? "Set by you; before, " : "Changed by an edit; before it, ", number, ".");
 }
 
 function formulaOf(cell) {
@@ -269,6 +270,7 @@ function onwardSection(cell, page) {
   const to = (text, ...parts) => parts[0] && h("a.button", { href: hashOf("why", ...parts) }, text);
   const button = (text, onclick) => h("button", { onclick }, text);
   const uses = h("div.uses");
+  const all = cell.role === "grad" ? "all terms" : "all writers of this channel";
   return h(
     "section",
     { "aria-label": "Ways on" },
@@ -279,7 +281,7 @@ function onwardSection(cell, page) {
       to(cell.role === "grad" ? "its value" : "its gradient", cell.twin),
       button("what reads it", () => showUses(uses, cell, page)),
       cell.can_edit && page.actions.edit && button("edit", () => page.actions.edit(null, document.body)),
-      cell.can_flatten && !cell.is_flattened && to("all writers of this channel", cell.at, "flatten"),
+      cell.can_flatten && !cell.is_flattened && to(all, cell.at, "flatten"),
       cell.is_flattened && to("the last addition alone", cell.at),
       button("copy address", (event) => copyAddress(cell, event.target, page)),
     ),

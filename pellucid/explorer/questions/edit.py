@@ -13,6 +13,7 @@ from pellucid.explorer.session import HeldTrace, Session
 
 METHOD = "POST"
 MOST_DECIMALS = 15
+UNCHANGED = "No probability of the next token has changed."
 
 
 def answer(
@@ -41,11 +42,19 @@ def answer(
 
 
 def describe_change(before: HeldTrace, after: HeldTrace) -> str:
-    """Returns what an edit did to the likeliest next token, in one sentence."""
+    """Returns what an edit did to the likeliest next token, in one sentence; where it did nothing before the
+    weights were updated, also what it did after that."""
+    updates = after.summary.updates
+    now = _describe_next(before, after, "probs")
+    later = _describe_next(before, after, f"probs@{updates}") if updates and now == UNCHANGED else UNCHANGED
+    return now if later == UNCHANGED else f"{UNCHANGED[:-1]} before the update; after it: {later}"
+
+
+def _describe_next(before: HeldTrace, after: HeldTrace, probs: str) -> str:
     t = likeliest.find_last(after, 0)
-    old, new = (held.trace.value("probs")[0, t] for held in (before, after))
+    old, new = (held.trace.value(probs)[0, t] for held in (before, after))
     if np.array_equal(old, new, equal_nan=True):
-        return "No probability of the next token has changed."
+        return UNCHANGED
     if not np.isfinite(new).all():
         return "The probabilities of the next token are no longer finite numbers."
     was, now = int(np.argmax(old)), int(np.argmax(new))

@@ -18,7 +18,8 @@ MOST_PIECES = 16_384
 
 def answer(session: Session, text: Annotated[str, Length(4096)]) -> dict[str, Any]:
     """Returns the tokens of a text: id, label, bytes in hexadecimal and byte offsets; and of its first words
-    how each was divided. What a long text has beyond that is counted."""
+    how each was divided. What a long text has beyond that is counted. `gradients` is what gradients of a
+    prompt of that many tokens would take, as the question session has it."""
     if session.model is None or session.model.pretrained.tokenizer is None:
         raise UsageError("there is no tokenizer here: open a model that has one.")
     tokenizer = session.model.pretrained.tokenizer
@@ -38,6 +39,7 @@ def answer(session: Session, text: Annotated[str, Length(4096)]) -> dict[str, An
         "tokens": listed,
         "words": splits,
         "omitted": len(words) - len(splits),
+        "gradients": session.estimate_gradients(len(tokens)),
     }
 
 

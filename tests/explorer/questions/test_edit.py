@@ -70,6 +70,24 @@ def test_the_sentence(session: Session, at: str, value: float, sentence: str) ->
     assert session.ask("edit", at=at, value=value)["sentence"] == sentence
 
 
+def test_what_an_edit_does_only_after_the_update_is_said() -> None:
+    session = Session.open("abcd")
+    session.run(RunRequest("A B", target="C", backward=True, update="sgd", lr=1.0))
+    answer = session.ask("edit", at="d.logits[t=1,v=2]", value=9)
+    old, new = (session.get_trace(id).trace for id in ("t1", "t2"))
+    assert np.array_equal(old.value("probs"), new.value("probs"))
+    was, now = (trace.value("probs@1")[0, 1, 2] for trace in (old, new))
+    move = f"{'rises' if now > was else 'falls'} from {100 * was:.1f} % to {100 * now:.1f} %"
+    assert f"before the update; after it: C {move}" in answer["sentence"]
+
+
+def test_a_mask_is_0_or_1(session: Session) -> None:
+    with pytest.raises(UsageError):
+        session.ask("edit", at="mask[t=1,s=0]", value=0.5)
+    session.ask("edit", at="mask[t=1,s=0]", value=0)
+    assert session.get_trace(None).trace.value("blocks.0.attn.pattern")[0, 0, 1, 0] == 0
+
+
 def test_a_prediction_that_overflows_says_so_and_can_be_undone(session: Session) -> None:
     answer = session.ask("edit", at="embed.weight[v=1,c=0]", value=1e200)
     assert answer["sentence"] == "The probabilities of the next token are no longer finite numbers."
