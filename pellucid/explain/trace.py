@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pellucid import notebook
 from pellucid.format import escape_controls, pluralize
@@ -82,9 +82,9 @@ class Trace:
     @cached_property
     def _rows(self) -> list[list[str]]:
         """The label of each position of each prompt, where there are several."""
-        ids, tokens = self.run.get("ids", []), self.run.get("tokens", [])
+        ids, tokens = self.ids, self.run.get("tokens", [])
         vocabulary = self.labels.get("v", [])
-        if "b" not in self.labels or not _are_rows(ids, int) or not _are_rows(tokens, str):
+        if "b" not in self.labels or not _are_rows(tokens, str):
             return []
         rows = [
             [
@@ -105,6 +105,12 @@ class Trace:
         shape, axes = self.tape[name].shape, self.about(name).axes
         return [(a, i) for a, i, size in zip(axes, index, shape, strict=True) if size > 1]
 
+    @property
+    def ids(self) -> list[list[int]]:
+        """The token ids of each prompt; none where the record of the run has none."""
+        ids = self.run.get("ids")
+        return ids if _are_rows(ids, int) else []
+
     def value(self, name: str) -> Array:
         return self.tape[name]
 
@@ -117,10 +123,10 @@ class Trace:
         return pellucid.make_page(self, size)
 
 
-def _are_rows(given: Any, type: type) -> bool:
+def _are_rows(given: Any, kind: type) -> TypeGuard[list[list[Any]]]:
     """Tests whether this is a list of lists of that type; a trace file may hold anything."""
     return isinstance(given, list) and all(
-        isinstance(row, list) and all(isinstance(entry, type) for entry in row) for row in given
+        isinstance(row, list) and all(type(entry) is kind for entry in row) for row in given
     )
 
 

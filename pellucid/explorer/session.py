@@ -115,12 +115,11 @@ class HeldTrace:
         updates = 0
         while f"probs@{updates + 1}" in tape.values:
             updates += 1
-        rows = run.get("ids") or [[]]
         return TraceSummary(
             self.id,
             self.request,
             self.parent,
-            list(rows[0]) if isinstance(rows[0], list) else list(rows),
+            next(iter(self.trace.ids), []),
             any(role == "grad" for role in tape.roles.values()),
             updates,
             len(tape.values),

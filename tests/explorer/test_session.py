@@ -13,6 +13,7 @@ import pytest
 import pellucid
 from pellucid.errors import FileError, PellucidError, ResourceError, TokenError, UsageError
 from pellucid.explain.reuse import has_same_bits
+from pellucid.explain.trace import Trace
 from pellucid.explorer.progress import TraceProgress
 from pellucid.explorer.session import TEXTS, CellEdit, HeldTrace, RunRequest, Session
 from pellucid.reference.tape import Tape
@@ -317,3 +318,12 @@ def test_the_trace_of_a_file_is_known_while_another_thread_moves_it() -> None:
     session.traces.clear()  # as for a moment when it becomes the most recently used
     assert session.name == "abcd" and session.sizes["parameters"] == 28
     assert [token["label"] for token in session.label_tokens([0, 1])] == ["A", "B"]
+
+
+@pytest.mark.parametrize("ids", [None, True, 5, "x", [], [5], [[]], [["x"]], [[True]], [[1], 2], {"x": 1}])
+def test_a_trace_whose_record_has_no_token_ids_is_opened(ids: object) -> None:
+    tape = Tape()
+    tape.constant("probs", [[[0.5, 0.5]]])
+    session = Session(trace=Trace(tape, {"ids": ids}))
+    assert session.ask("session")["traces"][0]["tokens"] == []
+    assert session.ask("next")["t"] == 0

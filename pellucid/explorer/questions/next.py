@@ -63,6 +63,5 @@ def check_place(axis: str, i: int, size: int) -> int:
 
 def find_last(held: HeldTrace, b: int) -> int:
     """Returns the position of the last token of a prompt: a shorter one of a batch is padded."""
-    length, ids = int(held.trace.value("probs").shape[1]), held.trace.run.get("ids")
-    own = ids[b] if isinstance(ids, list) and b < len(ids) else None
-    return min(len(own), length) - 1 if isinstance(own, list) and own else length - 1
+    length, ids = int(held.trace.value("probs").shape[1]), held.trace.ids
+    return min(len(ids[b]) or length, length) - 1 if b < len(ids) else length - 1

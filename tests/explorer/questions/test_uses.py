@@ -7,6 +7,8 @@ from pellucid.errors import AddressError
 from pellucid.explain.address import parse
 from pellucid.explain.trace import Trace
 from pellucid.explorer.session import RunRequest, Session
+from pellucid.reference.ops import find_op
+from pellucid.reference.tape import Step, Tape
 from pellucid.reference.training import forward
 from tests.reference.models import CONFIGS, IDS, TARGETS, weights
 
@@ -62,3 +64,13 @@ def test_an_alias_is_used_as_the_value_that_it_names() -> None:
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AddressError):
         make_session("bare").ask("uses", name="nothing")
+
+
+def test_a_step_of_a_file_that_cannot_run_is_named_by_its_first_cell() -> None:
+    tape = Tape()
+    for name in ("x", "y"):
+        tape.constant(name, np.zeros((2, 2, 2)))
+    ids = tape.constant("ids", [0, 1])
+    tape.steps["y"] = Step("y", find_op("take"), ("x", ids.name), {}, "fwd")
+    found = Session(trace=Trace(tape)).ask("uses", name="x", at="x[1,1,1]")
+    assert [reader["at"] for reader in found["readers"]] == ["y[i=0,j=0,k=0]"]
