@@ -9,7 +9,7 @@
  *   actions: { layer(step, target) {} }, // optional: what the keys of keys.js do here
  *   async show(main, args, page) { // args: the parts of the route
  *     main.append(h("h1", "Why"), …); // the h1 gets the focus
- *   }, // may return { settled: promise } for parts that are drawn later
+ *   }, // may return { settled: promise } of parts drawn later
  * };
  *
  * Whatever `show` throws is shown with Retry. `page` has:
@@ -18,7 +18,7 @@
  * - post(name, given): the same where it runs or edits
  * - names(): the answer to `names`
  * - run(given): runs a prompt and chooses its trace, or throws
- * - choose(id): shows another trace (undo, redo) on the same screen
+ * - choose(id): shows another trace on the same screen
  * - go(hash, from): opens a route; going back returns to the element `from`
  * - reload(), refresh(): asks for the session, draws the screen again
  * - walk(at): the addresses opened up to this one

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from pellucid.explain.derive import Derivation, derive
+from pellucid.explain.expression import find_operands
 from pellucid.explain.flatten import can_flatten
 from pellucid.explain.reuse import has_same_bits
 from pellucid.explain.trace import Trace
@@ -19,7 +20,9 @@ from pellucid.explorer.window import COLS, ROWS, TableWindow, find_window
 from pellucid.format import format_number
 from pellucid.names import LETTERS
 from pellucid.reference.op import Array, Box, Index
-from pellucid.reference.ops.indexing import find_place
+from pellucid.reference.ops.indexing import find_place, take
+from pellucid.reference.ops.losses import cross_entropy
+from pellucid.reference.ops.rotate import rotate
 
 MOST_READS = 6
 """Windows of inputs in one answer."""
@@ -27,6 +30,8 @@ MOST_PARTS = 4
 """Separate parts of one input that are marked each; more are marked together."""
 DIGITS = 6
 """Significant digits to which an arithmetic must give the recorded number without a note."""
+SELECTING = (take, rotate, cross_entropy)
+"""Operations of which a cell is computed from a few cells of the row that they are given."""
 _GRADIENT = re.compile(r"d\.(?P<of>.+?)(?:\.via\..+?)?(?:\.clipped)?(?P<update>@\d+)?")
 
 
@@ -144,12 +149,15 @@ def _list_reads(node: Derivation, rows: int, cols: int) -> list[dict[str, Any]]:
         focus = followed if followed and _is_inside(followed, box) else tuple(int(i[0]) for i in box)
         for window, marks in _mark_parts(node.trace, name, box, focus, rows, cols):
             about = node.trace.about(name)
+            place = None if followed is None else window.find_place(followed)
+            if place and not (marks[0] <= place[0] <= marks[1] and marks[2] <= place[1] <= marks[3]):
+                place = None  # it is marked in another window
             entry = {
                 "name": name,
                 "symbol": about.symbol,
                 "meaning": about.meaning,
                 "window": window.address,
-                "focus": window.find_place(followed) if followed is not None else None,
+                "focus": place,
                 "marks": marks,
                 "more_marks": [],
                 "operand": numbers.get(name),
@@ -172,7 +180,15 @@ def _find_boxes(node: Derivation) -> Iterator[tuple[str, Box]]:
     boxes = node.step.op.reads(node.index, shapes, node.step.attrs).boxes
     for name, box in zip(node.step.inputs, boxes, strict=True):
         if all(map(len, box)):
-            yield name, box
+            yield name, _narrow(node, name, box)
+
+
+def _narrow(node: Derivation, name: str, box: Box) -> Box:
+    """Returns the part of a box that the arithmetic names, where the operation selects from the box."""
+    if node.step is None or node.step.op not in SELECTING or node.expression is None:
+        return box
+    cells = [cell.index for cell, _ in find_operands(node.expression) if cell.name == name]
+    return tuple(np.unique(positions) for positions in zip(*cells, strict=True)) if cells else box
 
 
 def _is_inside(index: Index, box: Box) -> bool:

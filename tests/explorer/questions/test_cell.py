@@ -291,9 +291,10 @@ def test_every_number_of_a_model_but_those_that_select_can_be_edited() -> None:
     assert [name for name, found in can.items() if not found["can_edit"]] == ["ids"]
     for name, at in EDITABLE.items():
         if name != "ids":
-            answer = session.ask("edit", trace="t1", at=at, value=0.125)
+            value = 0.0 if name == "leaf" else 0.125  # the leaf is a mask
+            answer = session.ask("edit", trace="t1", at=at, value=value)
             edited = session.ask("cell", trace=answer["trace"], at=at)
-            assert edited["value"] == 0.125 != edited["original"] == can[name]["value"]
+            assert edited["value"] == value != edited["original"] == can[name]["value"]
             if is_step := name not in ("param", "leaf"):
                 assert edited["edited"]["value"] == can[name]["value"]
                 computed = session.ask("cell", trace=answer["trace"], at=edited["edited"]["at"])
@@ -364,6 +365,21 @@ def test_a_chain_of_additions_is_one_sum_on_request() -> None:
     assert [term["where"][0][1] for term in flat["terms"]] == [
         o["at"].partition("[")[0] for o in flat["operands"]
     ]
+
+
+def test_of_a_row_from_which_an_operation_selects_only_what_it_reads_is_marked() -> None:
+    tape = Tape()
+    angles = tape.constant("angles", np.ones((1, 1, 1, 2)))
+    tape("y", ops.find_op("rotate"), tape.constant("x", np.ones((1, 1, 1, 4))), angles, layout="halves")
+    reads = {
+        entry["name"]: entry for entry in Session(trace=Trace(tape)).ask("cell", at="y[0,0,0,1]")["reads"]
+    }
+    assert [reads["x"]["marks"], *reads["x"]["more_marks"]] == [[0, 0, 1, 1], [0, 0, 3, 3]]
+    assert (reads["angles"]["marks"], reads["angles"]["more_marks"]) == ([0, 0, 1, 1], [])
+    embedded, nll = (
+        abcd().ask("cell", at=at)["reads"][0]["marks"] for at in ("embedded[t=1,c=0]", "nll[t=1]")
+    )
+    assert (embedded, nll) == ([1, 1, 0, 0], [1, 1, 2, 2])
 
 
 def test_parts_that_lie_apart_are_marked_each() -> None:
