@@ -57,7 +57,7 @@ def test_axe_finds_no_violation_in_a_file(visit: Callable[..., Visitor], exporte
 def test_what_a_file_leaves_out_says_so_and_names_the_command(
     visit: Callable[..., Visitor], tmp_path: Path
 ) -> None:
-    file = served.export(tmp_path / "small.html", "abcd", "A B", "--size", "100kB")
+    file = served.export(tmp_path / "small.html", "abcd", "A B", "--size", "150kB")
     page = visit(offline=True).open(file.as_uri())
     wait_until_drawn(page)
     go(page, why("probs[t=0,v=77]"))

@@ -37,7 +37,11 @@ def check_layout(page: Page) -> None:
     assert page.inner_text("main h1").strip()
 
 
-@pytest.mark.parametrize("settings", [WIDE, ZOOMED, PHONE], ids=["1280px", "zoom200", "320px"])
+@pytest.mark.parametrize(
+    "settings",
+    [WIDE, PHONE, pytest.param(ZOOMED, marks=pytest.mark.torture)],
+    ids=["1280px", "320px", "zoom200"],
+)
 def test_from_a_prompt_to_the_embeddings(
     visit: Callable[..., Visitor], serve: Callable[..., Served], settings: dict[str, object]
 ) -> None:
@@ -126,11 +130,12 @@ def test_the_other_screens(
     open_with(page, "Enter")
 
 
+@pytest.mark.parametrize("settings", [ZOOMED, PHONE], ids=["zoom200", "320px"])
 def test_nothing_but_tables_scrolls_sideways(
-    visit: Callable[..., Visitor], serve: Callable[..., Served]
+    visit: Callable[..., Visitor], serve: Callable[..., Served], settings: dict[str, object]
 ) -> None:
-    """Every screen of a run with gradients and an update, at 320 px."""
-    page = visit(**PHONE).explore(serve("abcd", "A B", *RUN_ARGUMENTS))
+    """Every screen of a run with gradients and an update."""
+    page = visit(**settings).explore(serve("abcd", "A B", *RUN_ARGUMENTS))
     screens = ("#read", "#why", "#map/embed.weight", "#attention/0/0", "#why/blocks.0.attn.q_proj.weight")
     for hash in (*screens, "#why/unembed.weight@1[v=0,c=0]", "#why/d.logits[t=1,v=2]"):
         go(page, hash)
