@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
+from urllib.parse import quote
+
+from pellucid.notebook import escape_html
 
 POLICY = (
     "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data:; "
@@ -58,7 +61,6 @@ def make_question_string(question: str, parameters: Mapping[str, Any]) -> str:
     >>> make_question_string("cell", {"trace": "t1", "at": "probs[t=1,v=2]", "flatten": True})
     'cell?at=probs%5Bt%3D1%2Cv%3D2%5D&flatten=true&trace=t1'
     """
-    from urllib.parse import quote
 
     def encode(value: Any) -> str:
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -68,9 +70,9 @@ def make_question_string(question: str, parameters: Mapping[str, Any]) -> str:
     return f"{question}?{'&'.join(pairs)}" if parameters else question
 
 
-def encode_answer(answer: Mapping[str, Any]) -> str:
-    """Returns an answer as JSON that can stand inside a script element."""
-    text = json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+def encode_json(data: Any) -> str:
+    """Returns data as JSON that can stand inside a script element."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # `<` could begin an end tag; a lone surrogate cannot be encoded as UTF-8
     return re.sub("[<\u2028\u2029\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -84,7 +86,7 @@ def make_document(answers: Mapping[str, str], title: str) -> str:
         if tag in text.lower():
             raise ValueError(f"a file of the page contains {tag}")
     policy = POLICY.format(script=_hash(script), style=_hash(style))
-    body = ",\n".join(f"{encode_text(question)}:{answer}" for question, answer in answers.items())
+    body = ",\n".join(f"{encode_json(question)}:{answer}" for question, answer in answers.items())
     data = f'<script type="application/json" id="answers">{{{body}}}</script>'
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     for mark, new in (
@@ -95,19 +97,8 @@ def make_document(answers: Mapping[str, str], title: str) -> str:
         if not found:
             raise ValueError(f"index.html has no {mark}")
         page = f"{before}{new}{after}"
-    return re.sub("<title>[^<]*</title>", lambda _: f"<title>{_escape(title)}</title>", page, count=1)
-
-
-def encode_text(text: str) -> str:
-    """Returns a text as a JSON string that can stand inside a script element."""
-    return encode_answer(text)  # type: ignore[arg-type]
+    return re.sub("<title>[^<]*</title>", lambda _: f"<title>{escape_html(title)}</title>", page, count=1)
 
 
 def _hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _escape(text: str) -> str:
-    from pellucid.notebook import escape_html
-
-    return escape_html(text)

@@ -11,8 +11,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pellucid
@@ -25,8 +26,6 @@ THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS
 START_SECONDS, ANSWER_SECONDS, RUN_SECONDS = 300.0, 60.0, 3600.0
 """Limits of opening a source, of an answer, and of an answer that computes for long."""
 MOST_RESTARTS = 3
-
-Parameters = Mapping[str, Any] | Sequence[tuple[str, Any]]
 
 
 class ExplorerWorker:
@@ -63,19 +62,16 @@ class ExplorerWorker:
         return self._process.pid if self._process is not None and self.is_alive else None
 
     async def ask(
-        self, question: str, parameters: Parameters = (), is_text: bool = False
+        self, question: str, parameters: Mapping[str, Any] = MappingProxyType({}), is_text: bool = False
     ) -> tuple[int, bytes]:
         """Returns an HTTP status and the body: the answer, or an error with its message.
 
-        With `is_text` every parameter is a text, as a URL has it; a parameter that is given twice is refused.
+        With `is_text` every parameter is a text, as a URL has it.
         """
-        pairs = list(parameters.items()) if isinstance(parameters, Mapping) else list(parameters)
-        if len(dict(pairs)) < len(pairs):
-            return _error(400, f"a parameter of the question {question} is given twice.")
         if len(self._waiting) >= MOST_WAITING:
             return _error(503, f"{MOST_WAITING} questions are waiting already: try again later.")
         id = next(self._ids)
-        asked = {"id": id, "question": question, "parameters": dict(pairs), "is_text": is_text}
+        asked = {"id": id, "question": question, "parameters": dict(parameters), "is_text": is_text}
         try:
             line = json.dumps(asked, allow_nan=False).encode() + b"\n"
         except (ValueError, TypeError, RecursionError):

@@ -20,7 +20,7 @@ import pellucid
 from pellucid.errors import PellucidError, UsageError
 from pellucid.explain.address import parse
 from pellucid.explain.trace import Trace
-from pellucid.explorer.bundle import encode_answer, make_document, make_question_string
+from pellucid.explorer.bundle import encode_json, make_document, make_question_string
 from pellucid.explorer.question import ask
 from pellucid.explorer.session import HeldTrace, RunRequest, Session
 from pellucid.files import check_output, make_page_kind, new_file
@@ -162,7 +162,7 @@ class _Answers:
             found = json.loads(self.answers[key])
             return found
         found = ask(self.session, question, given) | changes
-        to[key] = encode_answer(found)
+        to[key] = encode_json(found)
         if to is self.answers:
             self._add((key, to[key]))
         return found

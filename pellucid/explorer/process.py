@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.errors import PellucidError, UsageError, quote, show, unknown
-from pellucid.explorer import list_questions
+from pellucid.explorer import find_question, list_questions
 
 if TYPE_CHECKING:
     from pellucid.explorer.session import Session
@@ -69,15 +69,14 @@ class QuestionWorker:
             self._write(format_error(asked.id, 503, f"{most} are waiting already: try again later."))
 
     def _computes_long(self, asked: QuestionLine) -> bool:
-        from pellucid.explorer.question import get_method
+        """Whether a question computes by its nature, or is about a trace that must be computed again."""
+        from pellucid.explorer.question import get_method, read_signature
 
         if asked.name not in list_questions():
             return False
-        if get_method(asked.name) == "POST":
-            return True
-        given = [asked.parameters.get(key) for key in ("trace", "a", "b")]
-        traces: list[str | None] = [id for id in given if isinstance(id, str)]
-        return any(map(self.session.must_compute, traces or [None]))
+        known = read_signature(find_question(asked.name).answer)
+        traces = [asked.parameters.get(parameter.name) for parameter in known if parameter.is_looked_up]
+        return get_method(asked.name) == "POST" or any(map(self.session.must_compute, traces))
 
     def _answer_all(self, waiting: "queue.Queue[QuestionLine]") -> None:
         while True:

@@ -9,7 +9,7 @@ import inspect
 import math
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -27,8 +27,6 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
-
-Given = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 class Range(NamedTuple):
@@ -71,18 +69,22 @@ def get_method(name: str) -> str:
     return method
 
 
-def ask(session: "Session", name: str, given: Given = (), is_text: bool = False) -> dict[str, Any]:
+def ask(
+    session: "Session",
+    name: str,
+    given: Mapping[str, Any] = types.MappingProxyType({}),
+    is_text: bool = False,
+) -> dict[str, Any]:
     """Returns the answer to a question as plain data. Whatever is given, the only errors are those with a
     message for the reader.
 
-    `given` has the parameters by name, or as pairs. With `is_text` every parameter is a text, as a URL has
-    it: "6", "true", "1,2,3".
+    `given` has the parameters by name. With `is_text` every parameter is a text, as a URL has it: "6",
+    "true".
     """
     answer = find_question(_check_text("the name of a question", name, Length(64))).answer
-    table, values = _make_table(name, given), {}
-    known = read_signature(answer)
-    if more := [key for key in table if key not in {parameter.name for parameter in known}]:
-        names = [parameter.name for parameter in known]
+    known, values = read_signature(answer), {}
+    names = [parameter.name for parameter in known]
+    if more := [key for key in given if key not in names]:
         raise UsageError(
             unknown(f"a parameter of the question {name}", more[0], names)
             if names
@@ -90,25 +92,13 @@ def ask(session: "Session", name: str, given: Given = (), is_text: bool = False)
         )
     with np.errstate(all="ignore"):  # an edit may make numbers infinite; the answer shows that they are
         for parameter in known:
-            if parameter.name in table:
-                values[parameter.keyword] = _read(session, parameter, table[parameter.name], is_text)
+            if parameter.name in given:
+                values[parameter.keyword] = _read(session, parameter, given[parameter.name], is_text)
             elif parameter.default is inspect.Parameter.empty:
                 if not parameter.is_looked_up:
                     raise UsageError(f"the question {name} needs {parameter.name}.")
                 values[parameter.keyword] = parameter.type.look_up(session, None)
         return to_json(answer(session, **values))  # type: ignore[no-any-return]
-
-
-def _make_table(name: str, given: Given) -> dict[str, Any]:
-    """Returns the parameters by name; raises where one is given twice."""
-    pairs = list(given.items() if isinstance(given, Mapping) else given)
-    for key, _ in pairs:
-        if not isinstance(key, str):
-            raise UsageError(f"the name of a parameter must be a text, not {show(key)}.")
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        raise UsageError(f"a parameter of the question {name} is given twice.")
-    return table
 
 
 @functools.cache
@@ -161,15 +151,15 @@ def _check_text(name: str, given: Any, bound: Any) -> str:
 
 
 def _parse(type: Any, text: str) -> Any:
-    """Returns a number, a truth value or a list from the text of a URL; the text where it is none of them."""
+    """Returns a number or a truth value from the text of a URL; the text where it is neither. A list is
+    given in JSON alone."""
     if type is bool:
         return _TRUTH.get(text, text)
     if type is int:
         return int(text) if _INTEGER.fullmatch(text) else text
     if type is float:
         return float(text) if _FLOAT.fullmatch(text) else text
-    entries = text.strip("[]").split(",")
-    return [_parse(int, entry.strip()) for entry in entries]
+    return text
 
 
 def to_json(data: Any) -> Any:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from pellucid.explorer.bundle import encode_answer, join_modules, make_document, make_question_string
+from pellucid.explorer.bundle import encode_json, join_modules, make_document, make_question_string
 
 
 def test_a_module_stands_after_those_that_it_imports_and_stands_once() -> None:
@@ -41,7 +41,7 @@ def test_the_policy_names_the_script_and_the_style_that_stand_in_the_page() -> N
 
 @pytest.mark.parametrize("text", ["</script>", "<!--", "<script>", "\u2028", "\ud800", 'a"b\\', "&lt;", "'"])
 def test_no_text_of_an_answer_can_end_its_element(text: str) -> None:
-    document = make_document({"session": encode_answer({"model": text})}, text)
+    document = make_document({"session": encode_json({"model": text})}, text)
     data = document.partition('id="answers">')[2].partition("</script>")[0]
     assert "<" not in data
     assert json.loads(data)["session"]["model"] == text

@@ -57,8 +57,8 @@ def test_answers_are_those_of_a_session_in_this_process() -> None:
             typed: Any = {"count": 2} if "count" in given else given
             assert json.loads(body) == session.ask(name, **typed)
         assert worker.methods == {name: get_method(name) for name in worker.methods}
-        for given in ([("count", "1"), ("count", "1")], {"count": object()}, {"count": float("nan")}):
-            assert (await worker.ask("next", given))[0] == 400  # type: ignore[arg-type]
+        for count in (object(), float("nan")):
+            assert (await worker.ask("next", {"count": count}))[0] == 400
         assert (await worker.ask("tokens", {"text": "x" * client.MOST_LINE}))[0] == 400
         assert (await worker.ask("nxt"))[0] == 404
 

@@ -197,8 +197,12 @@ def test_a_dropped_trace_is_computed_again_beside_other_questions(monkeypatch: p
     worker.receive(make_line(1, "next", trace="t1"))
     worker.receive(make_line(2, "next", trace="t2"))
     assert set(lines.wait(1)) == {2}
+    del session.traces["t2"]
+    worker.receive(make_line(3, "session"))  # it is about no trace, whichever is held
+    worker.receive(make_line(4, "heads"))
+    assert set(lines.wait(2)) == {2, 3}
     end.set()
-    assert lines.wait(2)[1] == (200, wanted)
+    assert lines.wait(4)[1] == (200, wanted)
 
 
 # ---- the process itself

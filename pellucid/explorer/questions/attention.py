@@ -8,6 +8,7 @@ from pellucid.errors import UsageError
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
 from pellucid.explorer.session import HeldTrace, Session
+from pellucid.interpretability.logits.largest import find_largest
 
 BEFORE = ("masked", "scores")
 """What a pattern is the softmax of, the nearest first."""
@@ -37,7 +38,7 @@ def answer(
     queries = []
     for query in range(t, min(t + rows, length)):
         shares = pattern[0, head, query]
-        likeliest = [int(s) for s in np.argsort(-shares, kind="stable") if shares[s] > 0]
+        likeliest = find_largest(shares, int(np.sum(shares > 0))).tolist()
         queries.append(
             {
                 "t": query,
