@@ -1,8 +1,9 @@
 """A trace as one HTML file: the page, and the answers that it will ask for, chosen until a size is reached.
 
-First what every screen begins with and all heads, then from each of the likeliest next tokens the whole path
-along the largest operand to the embeddings, then breadth first every number that can be clicked. A question
-that the file does not answer is shown as such, with the command that does.
+First what every screen begins with and the pictures of all heads, then from each of the likeliest next tokens
+the whole path along the largest operand to the embeddings, then the numbers of each head, then breadth first
+every number that can be clicked. A question that the file does not answer is shown as such, with the command
+that does.
 """
 
 import contextlib
@@ -34,6 +35,8 @@ LIKELIEST = 8
 """The next tokens whose whole path to the embeddings is in the page."""
 ATTENTION_ROWS = 16
 """Rows of a window on the attention screen."""
+LAST = {"leaf": 0, "param": 1}
+"""Operands that are not computed: a path ends with them, with a parameter rather than an input."""
 LONGEST_PATH = 2000
 """Steps of one path; a path follows the program backwards, so it ends by itself."""
 
@@ -82,7 +85,6 @@ def write_html(
     page.add_frame()
     title = f"{page.model}: every number opens"
     page.limit = size - len(make_document({}, title).encode())
-    page.add_heads()
     tokens = page.likeliest()
     if page.used > page.limit:
         least = math.ceil((size - page.limit + page.used) / 1000)
@@ -92,6 +94,7 @@ def write_html(
         )
     for start in (*([at] if at else []), *tokens):
         page.add_path(start)
+    page.add_heads()
     page.add_map()
     page.add_reachable((*([at] if at else []), *tokens))
     return make_document(page.answers, title)
@@ -185,22 +188,26 @@ class _Answers:
             self.ask("next")
             for t in range(self.held.trace.value("probs").shape[1] - 1):
                 self.ask("next", t=t)
-        for question in ("targets", "gradients"):
-            with contextlib.suppress(PellucidError):  # of a run without a target
+        for question in ("targets", "gradients", "heads"):
+            with contextlib.suppress(
+                PellucidError
+            ):  # of a run without a target, or without attention patterns
                 self.ask(question)
 
     def add_heads(self) -> None:
-        """Adds the pictures of all heads, and of each its pattern and scores."""
+        """Adds the pattern and the scores of each head, while they fit."""
         try:
-            found = self.ask("heads")
+            found = self._ask({}, "heads", {})
         except PellucidError:
             return  # without attention patterns there is no such screen
         for pattern in found["patterns"]:
             for head in range(found["heads"]):
+                new: dict[str, str] = {}
                 with contextlib.suppress(PellucidError):  # a head without a pattern [b, h, t, s]
-                    chosen = self.ask("attention", layer=int(pattern.split(".")[1]), head=head)
+                    chosen = self._ask(new, "attention", {"layer": int(pattern.split(".")[1]), "head": head})
                     for name in (pattern, *chosen["before"]):
-                        self.ask("value", at=f"{name}[h={head}]", rows=ATTENTION_ROWS)
+                        self._ask(new, "value", {"at": f"{name}[h={head}]", "rows": ATTENTION_ROWS})
+                self._keep(new)
 
     def add_map(self) -> None:
         """Adds the norms of each branch of the map, and the first window of each value, while they fit."""
@@ -236,7 +243,7 @@ class _Answers:
         return [token["at"] for token in found["tokens"]]
 
     def add_path(self, at: str) -> None:
-        """Adds the screens from a number along the largest operand down to an input or a parameter."""
+        """Adds the screens from a number along the largest operand that is computed, down to a parameter."""
         seen = set[str]()
         for _ in range(LONGEST_PATH):
             cell = self.add_cell(at)
@@ -246,7 +253,7 @@ class _Answers:
             ways = [way for way in cell["operands"] if way["opens"] and way["at"] not in seen]
             if not ways:
                 return
-            at = max(ways, key=lambda way: abs(float(way["value"])))["at"]
+            at = max(ways, key=lambda way: (LAST.get(way["role"], 2), abs(float(way["value"]))))["at"]
 
     def add_reachable(self, start: Iterable[str]) -> None:
         """Adds the screens of every number that can be clicked, breadth first, until the page is full."""

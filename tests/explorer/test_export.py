@@ -1,6 +1,8 @@
 """A trace as one file: every answer under its question, within a size, the same bytes each time."""
 
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -10,9 +12,13 @@ import pytest
 
 import pellucid
 from pellucid.errors import AddressError, FileError, UsageError
+from pellucid.explain.trace import Trace
+from pellucid.explorer import export
 from pellucid.explorer.bundle import make_document
 from pellucid.explorer.export import PAGE, TracePage, compute_checksum, write_html, write_page
 from pellucid.explorer.session import RunRequest, Session
+from pellucid.reference.training import forward
+from tests.reference.models import CONFIGS, IDS, weights
 
 WHOLE = RunRequest("A B", target="C", update="sgd", lr=1.0)
 
@@ -73,6 +79,27 @@ def test_a_size_that_the_screens_alone_exceed_is_refused() -> None:
     session = Session.open("abcd")
     with pytest.raises(UsageError, match="kB"):
         write_html(session, session.run(RunRequest("A B")), size=100_000)
+
+
+def test_a_path_follows_what_is_computed_down_to_the_embedding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export._Answers, "add_reachable", lambda *_: None)
+    session = Session(trace=Trace(forward(CONFIGS["llama"], weights(CONFIGS["llama"]), IDS)))
+    answers = read_answers(write_html(session, session.get_trace(None)))
+    likeliest = session.ask("next", count=1)["tokens"][0]["at"]
+    blocks = range(CONFIGS["llama"].n_layer)
+    way = [likeliest, *(f"blocks.{i}." for i in blocks), "embed.weight["]
+    asked = [unquote(key.partition("at=")[2]) for key in answers if key.startswith("cell?")]
+    assert all(any(at.startswith(start) for at in asked) for start in way)
+
+
+def test_heads_that_do_not_fit_leave_room_for_the_paths() -> None:
+    config = replace(CONFIGS["llama"], n_layer=24)
+    session = Session(trace=Trace(forward(config, weights(config), IDS)))
+    size = len(make_document({}, "").encode()) + 500_000
+    answers = read_answers(html := write_html(session, session.get_trace(None), size=size))
+    assert len(html.encode()) <= size
+    kinds = Counter(key.partition("?")[0] for key in answers)
+    assert kinds["heads"] == 1 and kinds["cell"] > 50 and kinds["attention"] < 24 * config.n_head
 
 
 def test_a_file_is_written_once_and_replaced_with_force_alone(tmp_path: Path) -> None:

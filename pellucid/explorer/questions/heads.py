@@ -52,7 +52,7 @@ def answer(session: Session, trace: HeldTrace, b: Annotated[int, Range(0, 1_000_
 
 
 def _draw(pattern: Array, most: int) -> Array:
-    """Returns ⌊255 p + ½⌋ of a pattern [H T S], at most `most` × `most` numbers for each head."""
+    """Returns 255 p of a pattern [H T S], rounded, at most `most` × `most` numbers for each head."""
     for axis in (1, 2):
         if (size := pattern.shape[axis]) > most:
             pattern = np.maximum.reduceat(pattern, np.arange(most) * size // most, axis)
