@@ -7,7 +7,7 @@ the Origin that asks, and both must be ours. The key keeps out other users of th
 import hmac
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -74,7 +74,7 @@ class Access:
     """Who may ask: under which names the server is addressed, and with which key."""
 
     port: int
-    key: str
+    key: str = field(repr=False)
     hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "[::1]")
     limits: Limits = LIMITS
 
@@ -120,6 +120,13 @@ def check_target(access: Access, scope: Scope) -> None:
         raise RequestError("there is no such path: it has a control character.", 404)
 
 
+def check_framing(access: Access, scope: Scope) -> None:
+    """Raises where a body has two lengths: a proxy before the server may go by the other one."""
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+        message = "the request has both Content-Length and Transfer-Encoding: send one of them."
+        raise RequestError(message, Connection="close")
+
+
 def check_host(access: Access, scope: Scope) -> None:
     """Raises unless the request addresses this machine by a name that no other site can have."""
     host = find_header(scope, b"host")
@@ -158,5 +165,11 @@ def check_key(access: Access, scope: Scope) -> None:
         )
 
 
-CHECKS: tuple[Callable[[Access, Scope], None], ...] = (check_size, check_target, check_host, check_origin)
+CHECKS: tuple[Callable[[Access, Scope], None], ...] = (
+    check_size,
+    check_target,
+    check_framing,
+    check_host,
+    check_origin,
+)
 """What every request must pass, whatever it asks for; a route that is not public asks for the key as well."""

@@ -5,6 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pellucid.server.app import ShellRoute
+from pellucid.server.limits import Access
 from tests.server.serving import KEY, Running, run_server
 
 PATHS = ("/", "/explore", "/explore/", "/explore/main.js", "/explore/nothing.js", "/api/session", "/nothing")
@@ -106,3 +107,14 @@ def test_no_answer_lets_another_origin_read_it(server: Running) -> None:
         answer = server.ask("GET", path, Origin=f"http://{server.host}")
         assert not [name for name in answer.headers if name.lower().startswith("access-control")]
     assert server.ask("OPTIONS", "/api/run", Access_Control_Request_Method="POST").status == 405
+
+
+def test_a_body_with_two_lengths_is_refused_and_nothing_after_it_is_read(server: Running) -> None:
+    head = f"POST /api/run HTTP/1.1\r\nHost: {server.host}\r\nContent-Type: application/json\r\n"
+    body = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    found = server.send(f"{head}{body}GET /explore/ HTTP/1.1\r\nHost: {server.host}\r\n\r\n".encode())
+    assert found.startswith(b"HTTP/1.1 400") and found.count(b"HTTP/1.1") == 1
+
+
+def test_the_key_is_not_in_the_text_of_what_holds_it() -> None:
+    assert KEY not in repr(Access(80, KEY))
