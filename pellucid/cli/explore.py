@@ -37,8 +37,9 @@ def explore(
         typer.Option(help="Of --export: a number whose whole path is in the file.", metavar="ADDRESS"),
     ] = None,
     size: Annotated[
-        str, typer.Option(help="Of --export: how large the file may be.", metavar="BYTES")
-    ] = "5MB",
+        str | None,
+        typer.Option(help="Of --export: how large the file may be; 5MB by default.", metavar="BYTES"),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Open a model's run in the browser: every number leads to the numbers that it was made from.
@@ -55,10 +56,10 @@ def explore(
     if lr is not None and update is None:
         raise UsageError("--lr is the rate of an update: give the rule as well, --update sgd.")
     if export is not None:
-        _export(source, run, export, at, size, force)
+        _export(source, run, export, at, size or "5MB", force)
         return
-    if at is not None or force:
-        raise UsageError("--at and --force are of --export: give the FILE to write.")
+    if at is not None or size is not None or force:
+        raise UsageError("--at, --size and --force are of --export: give the FILE to write.")
     from pellucid.server.explore import explore
 
     ended_by = explore(source, run, port=port, opens_browser=not no_browser, say=_say)

@@ -16,6 +16,9 @@ from pellucid.reference.op import Index, same_cell
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.tape import Step, Tape
 
+MOST_TERMS = 10_000
+"""Terms of a flattened sum, about: each x + x of a chain doubles them."""
+
 
 def can_flatten(tape: Tape, step: Step) -> bool:
     """Whether an operand of this addition is itself an addition."""
@@ -27,12 +30,13 @@ def _is_addition(tape: Tape, name: str) -> bool:
 
 
 def find_terms(trace: Trace, step: Step, index: Index) -> tuple[Cell, ...]:
-    """Returns the cells that a cell of an addition is the sum of, in the order of the run."""
+    """Returns the cells that a cell of an addition is the sum of, in the order of the run; beyond
+    `MOST_TERMS`, an addition is a term itself."""
     terms: list[Cell] = []
     todo = [(step.name, index)]
     while todo:
         name, at = todo.pop()
-        if _is_addition(trace.tape, name):
+        if _is_addition(trace.tape, name) and len(terms) + len(todo) < MOST_TERMS:
             inputs = trace.tape.steps[name].inputs
             cells = [tuple(int(i[0]) for i in same_cell(at, trace.value(read).shape)) for read in inputs]
             todo += reversed(list(zip(inputs, cells, strict=True)))

@@ -45,9 +45,12 @@ class HeldWeights(Mapping[str, Array]):
             return self._arrays[name]
 
     def _hold(self, weight: Array) -> Array:
-        if 8 * weight.size < SHARED_BYTES or not hasattr(os, "memfd_create"):
+        try:
+            file = os.memfd_create("weight") if 8 * weight.size >= SHARED_BYTES else None
+        except (AttributeError, OSError):  # not every system has it, or has it left
+            file = None
+        if file is None:
             return np.asarray(weight, dtype=np.float64, order="C")
-        file = os.memfd_create("weight")
         os.ftruncate(file, 8 * weight.size)
         held = _map(file, weight.shape, mmap.MAP_SHARED)
         np.copyto(held, weight)

@@ -170,6 +170,7 @@ def test_what_cannot_be_opened_is_one_message(
         ("abcd", "--update", "sgd"),
         ("abcd", "A B", "--lr", "1"),
         ("abcd", "A B", "--force"),
+        ("abcd", "A B", "--size", "1MB"),
         ("abcd", "A B", "--at", "probs"),
         ("abcd", "A B", "--port", "65536"),
         ("abcd", "A B", "--export", "page.html", "--size", "x"),

@@ -10,11 +10,12 @@ import pytest
 from pellucid.config import ModelConfig
 from pellucid.explain.derive import derive, explain
 from pellucid.explain.expression import Sum, compute
-from pellucid.explain.flatten import can_flatten, find_terms
+from pellucid.explain.flatten import MOST_TERMS, can_flatten, find_terms
 from pellucid.explain.trace import Trace
 from pellucid.parts import kinds
 from pellucid.reference.op import Index
 from pellucid.reference.ops.arithmetic import add
+from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from tests.reference.models import weights
 from tests.small_choices import small
@@ -95,3 +96,12 @@ def test_a_channel_of_smollm2_has_61_writers() -> None:
     assert math.fsum(term.value for term in terms) == pytest.approx(
         trace.value(step.name)[0, 3, 7], abs=1e-12
     )
+
+
+def test_a_chain_that_doubles_at_each_step_stays_bounded() -> None:
+    tape = Tape()
+    x = tape.parameter("x", 1.0)
+    for i in range(60):
+        x = tape(f"y{i}", add, x, x)
+    terms = find_terms(Trace(tape), tape.steps[x.name], ())
+    assert MOST_TERMS <= len(terms) < 2 * MOST_TERMS and sum(term.value for term in terms) == 2.0**60

@@ -61,3 +61,15 @@ def test_a_copy_is_its_own_also_after_the_weights_are_gone(
     del held
     other[0, 0] = 7.0
     assert one[3, 4] == -1.0 and one[0, 0] == 0.0 and other[0, 0] == 7.0
+
+
+def test_weights_are_held_where_the_system_has_no_memory_to_map_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(name: str) -> int:
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(weights, "SHARED_BYTES", 0)
+    monkeypatch.setattr("os.memfd_create", fail, raising=False)
+    held = HeldWeights({"w": np.ones((2, 3), np.float32)}, {"w": (2, 3)})
+    assert held.copy(held["w"]).tolist() == [[1.0] * 3] * 2

@@ -10,12 +10,9 @@ from pellucid.explorer.session import HeldTrace, Session
 def answer(session: Session, trace: HeldTrace, count: Annotated[int, Range(1, 256)] = 64) -> dict[str, Any]:
     """Returns the loss and, for each of the first `count` positions with a target, that token with its
     probability and negative log-likelihood: in the first forward pass and, after updates, in the last one."""
-    found, tape = trace.trace, trace.trace.tape
+    found, tape, updates = trace.trace, trace.trace.tape, trace.summary.updates
     if "loss" not in tape.values:
         return {"losses": [], "targets": [], "count": 0, "updates": 0}
-    updates = 0
-    while f"loss@{updates + 1}" in tape.values:
-        updates += 1
     passes = ["", f"@{updates}"] if updates else [""]
 
     def number(name: str, index: tuple[int, ...]) -> dict[str, Any]:
