@@ -120,6 +120,7 @@ class HeldTrace:
             self.request,
             self.parent,
             next(iter(self.trace.ids), []),
+            len(self.trace.ids),
             any(role == "grad" for role in tape.roles.values()),
             updates,
             len(tape.values),
@@ -137,6 +138,8 @@ class TraceSummary:
     request: RunRequest | None
     parent: str | None
     ids: list[int]
+    """Of the first prompt."""
+    prompts: int
     has_gradients: bool
     updates: int
     values: int

@@ -3,7 +3,7 @@
 import { h, visible } from "./dom.js";
 import { editStrip } from "./edit.js";
 import { cellLink, hashOf } from "./link.js";
-import { chooseDigits, chosenDigits, show, showCount } from "./number.js";
+import { chooseDigits, chosenDigits, show, showCount, write } from "./number.js";
 import { searchBox } from "./search.js";
 import { shorten, token } from "./token.js";
 
@@ -123,8 +123,8 @@ function digitsChoice(page) {
 /** Makes a pinned number: what it is in the chosen trace. */
 function pinned(at, page) {
   const number = h("span.number");
-  const write = ({ value }) => number.append(show(value, "table"));
-  page.ask("cell", { at }).then(write, () => number.append("not in this trace"));
+  const fill = ({ value }) => write(number, show(value, "table"));
+  page.ask("cell", { at }).then(fill, () => number.append("not in this trace"));
   return h("li", cellLink(at, at), " ", number);
 }
 

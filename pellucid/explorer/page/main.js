@@ -1,30 +1,5 @@
 /**
- * The page: routes, header, history, focus, live region.
- *
- * A screen is a module that exports one object, and a line in SCREENS below:
- * export const whyScreen = {
- *   id: "why", // its route is #why, #why/A, #why/A/B
- *   title: "Why", // its word in the navigation
- *   needsTrace: false, // optional: shown without a trace, too
- *   actions: { layer(step, target) {} }, // optional: what the keys of keys.js do here
- *   async show(main, args, page) { // args: the parts of the route
- *     main.append(h("h1", "Why"), …); // the h1 gets the focus
- *   }, // may return { settled: promise } of parts drawn later
- * };
- *
- * Whatever `show` throws is shown with Retry. `page` has:
- * - session, trace: the last answer to `session`; the chosen entry of its traces, or null
- * - ask(name, given): the answer to a question about the chosen trace, kept
- * - post(name, given): the same where it runs or edits
- * - names(): the answer to `names`
- * - run(given): runs a prompt and chooses its trace, or throws
- * - choose(id): shows another trace on the same screen
- * - go(hash, from): opens a route; going back returns to the element `from`
- * - reload(), refresh(): asks for the session, draws the screen again
- * - walk(at): the addresses opened up to this one
- * - announce(text): says it in the live region
- * - fail(error, retry, at): makes the element with an error, its remedy, and Retry
- * - actions: what the keys do on every screen
+ * The page: routes, history, focus, live region. CONTRIBUTING.md says how a screen is written, and what `page` has.
  */
 
 import { ask, AskError, isExported, post, takeKey } from "./ask.js";
@@ -40,7 +15,7 @@ import { readScreen } from "./read.js";
 import { whyScreen } from "./why.js";
 
 const SCREENS = [readScreen, whyScreen, mapScreen, attentionScreen];
-const POLL_MS = 500;
+const POLL_MS = 200;
 const MOST_WALKED = 200;
 const FAILURES = {
   missing: "Not in this page",
@@ -104,7 +79,7 @@ async function reload() {
   if (page.session.busy) timer = setTimeout(poll, POLL_MS);
 }
 
-/** Asks for the session twice a second while something runs; draws the first trace when it is there. */
+/** Asks for the session again and again while something runs; draws the first trace when it is there. */
 async function poll() {
   const hadTrace = page.trace !== null;
   try {
@@ -117,7 +92,7 @@ async function poll() {
 
 async function run(given) {
   isRunning = true;
-  timer = setTimeout(poll, POLL_MS / 2);
+  timer = setTimeout(poll, POLL_MS);
   try {
     const { trace } = await post("run", given);
     await choose(trace);

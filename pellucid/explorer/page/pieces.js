@@ -4,21 +4,19 @@ import { h } from "./dom.js";
 import { numberLink } from "./link.js";
 import { showMagnitude, withMinus } from "./number.js";
 
-/** Makes the nodes of a line; a number after "^" stands raised. */
+/** Makes the nodes of a line; a number after "^" stands raised, without the parentheses around its sign. */
 export function pieces(line) {
+  const rest = [...line];
   const nodes = [];
-  let isRaised = false;
-  let sign = "";
-  for (const piece of line) {
-    if (typeof piece === "string") {
-      const found = /^(.*)\^(-?)$/s.exec(piece);
-      isRaised = found !== null;
-      sign = found ? found[2] : "";
-      nodes.push(withMinus(found ? found[1] : piece));
-    } else {
-      const node = pieceNumber(piece);
-      nodes.push(isRaised ? h("sup", withMinus(sign), node) : node);
-      isRaised = false;
+  while (rest.length) {
+    const piece = rest.shift();
+    const isText = typeof piece === "string";
+    const found = isText && /^(.*)\^(\(-|-?)$/s.exec(piece);
+    const isAlone = found && (found[2] !== "(-" || rest[1]?.startsWith?.(")"));
+    if (!isAlone) nodes.push(isText ? withMinus(piece) : pieceNumber(piece));
+    else {
+      nodes.push(withMinus(found[1]), h("sup", withMinus(found[2].replace("(", "")), pieceNumber(rest.shift())));
+      if (found[2] === "(-") rest[0] = rest[0].slice(1);
     }
   }
   return nodes;

@@ -64,7 +64,8 @@ async function nextTokens(t, size, page) {
   const section = h(
     "section",
     h("h2.sentence", "After ", token(label ?? "", 24)),
-    h("p.faint", `Entropy ${show(entropy, "line")} nats over ${showCount(vocab)} tokens`),
+    page.trace.prompts > 1 && h("p.faint", `The first of ${page.trace.prompts} prompts: the next is b=1`),
+    h("p.faint", `Entropy ${show(entropy, "line")} nats over ${showCount(vocab)} tokens; surprisal in nats`),
     plainTable(
       "next",
       ["rank", "token", "probability", "", "surprisal"],
@@ -127,8 +128,9 @@ function runForm(page) {
     return h("p.faint", "A trace is a finished run: open its model to run another prompt.");
   }
   const isText = session.has_tokenizer !== false;
-  draft ??= { prompt: trace?.prompt ?? "", target: trace?.target ?? "", lr: "1" };
+  draft ??= { prompt: trace?.prompt ?? "", target: trace?.target ?? "", lr: String(trace?.lr ?? 1) };
   draft.backward ??= trace?.has_gradients;
+  draft.update ??= trace?.update === "sgd";
   const plain = { autocomplete: "off", spellcheck: "false" };
   const text = (id) => h("input", { id, type: "text", ...plain, value: draft[id] });
   const box = (id) => h("input", { id, type: "checkbox", checked: draft[id] });

@@ -36,7 +36,7 @@ def answer(
     moved = [number - h, number + h]
     if not moved[0] < moved[1]:
         raise UsageError(
-            f"{name} holds {number:g} there, which h={h:g} does not change: use a smaller number."
+            f"{name} holds {number:g} there, and h={h:g} is less than its last digit: use a larger h."
         )
     minus, plus = (
         float(_run(session, trace, CellEdit(name, index, value), bool(updates)).value(loss))

@@ -16,7 +16,7 @@ from pellucid.explorer.session import HeldTrace, Session
 
 LARGEST = 32
 """Rows and columns of a picture: a longer pattern is pooled."""
-MOST_BYTES = 300_000
+MOST_BYTES = 150_000
 """Bytes of all pictures: where they would have more, they are pooled further."""
 LISTED = 8
 """Values of attention that a message lists."""
