@@ -47,21 +47,21 @@ def explore(
     The page is served on this machine alone, under a random key. Without a prompt it asks for one. With
     --export the page is one file that can be sent to anybody.
     """
-    # a target has gradients, as in `explain`; an update computes them anyway
-    backward = True if target is not None and update is None else None
-    given = {"prompt": prompt, "target": target, "backward": backward, "update": update, "lr": lr}
-    run = {name: value for name, value in given.items() if value is not None}
+    given = {"prompt": prompt, "target": target, "update": update, "lr": lr}
+    run: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if run and prompt is None:
         raise UsageError("--target, --update and --lr are of a prompt: give one after SOURCE.")
     if lr is not None and update is None:
         raise UsageError("--lr is the rate of an update: give the rule as well, --update sgd.")
     if export is not None:
-        _export(source, run, export, at, size or "5MB", force)
+        _export(source, run | {"backward": target is not None}, export, at, size or "5MB", force)
         return
     if at is not None or size is not None or force:
         raise UsageError("--at, --size and --force are of --export: give the FILE to write.")
     from pellucid.server.explore import explore
 
+    if target is not None:  # gradients too where they take next to nothing; else the page says what they take
+        run["backward"] = None
     ended_by = explore(source, run, port=port, opens_browser=not no_browser, say=_say)
     if ended_by == signal.SIGINT:
         raise KeyboardInterrupt
@@ -82,7 +82,7 @@ def _export(source: str, run: dict[str, Any], file: Path, at: str | None, size: 
     from pellucid.explorer.session import RunRequest
     from pellucid.format import format_bytes
 
-    request = RunRequest(**run) if run else None
+    request = RunRequest(**run) if "prompt" in run else None
     most = check_size("--size", size, least=100_000, most=1_000_000_000)
     with rate_bar("B") as bar:
         progress = partial(bar, "answers")

@@ -352,14 +352,27 @@ class Session:
             count = len(self.pending or (self.newest.ids if self.newest else []))
         if self.model is None or weights is None or not count or weights.read_count < len(weights):
             return None
+        written, whole = self._estimate_written(count)
+        if written < SMALL_BYTES:
+            return None
+        seconds = 2 * self._estimate_forward(count) + written / weights.speed * self._slowdown
+        return {"seconds": seconds, "bytes": whole}
+
+    def _estimate_written(self, count: int) -> tuple[int, int]:
+        """Returns the bytes that the gradients of `count` tokens have, and those of the whole run."""
+        assert self.model is not None
         forward, both = (
             estimate_size(self.model.config, count, has_target=True, backward=backward)
             for backward in (False, True)
         )
-        if (written := both.bytes - forward.bytes) < SMALL_BYTES:
-            return None
-        seconds = 2 * self._estimate_forward(count) + written / weights.speed * self._slowdown
-        return {"seconds": seconds, "bytes": both.bytes}
+        return both.bytes - forward.bytes, both.bytes
+
+    def has_small_gradients(self, prompt: Prompt, target: Prompt) -> bool:
+        """Whether gradients of a prompt with its target take next to nothing."""
+        if self.model is None:
+            return False
+        ids = make_batch(self.model, prompt, target).rows[0]
+        return self._estimate_written(len(ids))[0] < SMALL_BYTES
 
     def _estimate_forward(self, count: int) -> float:
         """Returns how long the newest whole forward pass took, more for more tokens; 0 where none is held."""

@@ -22,7 +22,7 @@ from tests.training.small_runs import TABLE
 
 
 def table(folder: Path, **data: Any) -> dict[str, Any]:
-    (folder / "a.txt").write_text("".join(f"the cat sat on the mat {i:03}.\n" for i in range(120)), "utf-8")
+    (folder / "a.txt").write_text("".join(f"the cat sat on the mat {i:03}.\n" for i in range(48)), "utf-8")
     own = {"path": str(folder / "a.txt"), "tokenizer": "bytes", "batch_size": 4, "epochs": 2}
     rest = {key: value for key, value in TABLE.items() if key != "steps"}
     return rest | {"out": str(folder / "run"), "data": own | data, "train": {"compile": False}}

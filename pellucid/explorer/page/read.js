@@ -135,7 +135,8 @@ function runForm(page) {
   const text = (id) => h("input", { id, type: "text", ...plain, value: draft[id] });
   const box = (id) => h("input", { id, type: "checkbox", checked: draft[id] });
   const label = (id, words) => h("label", { for: id }, words);
-  const prompt = h("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
+  const rows = String(Math.min(6, Math.ceil((draft.prompt.length + 1) / 60)));
+  const prompt = h("textarea", { id: "prompt", rows, spellcheck: "false" });
   prompt.value = draft.prompt; // as it is: a line break stays one
   const said = h("div.said", { "aria-live": "polite" });
   const preset = (words) => h("button", { onclick: () => ((prompt.value = words), submit()) }, words);

@@ -53,3 +53,13 @@ def test_a_wrong_run_is_refused_and_leaves_no_trace(
     with pytest.raises(error):
         session.ask("run", **given)
     assert not session.summaries and session.ask("session")["busy"] is None
+
+
+def test_gradients_that_take_next_to_nothing_are_computed_unless_said_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Session.open("abcd")
+    session.ask("run", prompt="A B", target="C", backward=None)
+    monkeypatch.setattr("pellucid.explorer.session.SMALL_BYTES", 1)
+    session.ask("run", prompt="A B", target="C", backward=None)
+    assert [trace["has_gradients"] for trace in session.ask("session")["traces"]] == [True, False]
