@@ -7,8 +7,17 @@ from generation_page import run_examples
 
 from pellucid.explorer import find_question, list_questions
 from pellucid.explorer.bundle import read_page_files
+from pellucid.explorer.export import LARGEST, LIKELIEST
 from pellucid.explorer.question import Length, QuestionParameter, Range, get_method, read_signature
+from pellucid.explorer.session import MOST_BYTES, MOST_TRACES
+from pellucid.format import format_bytes
 
+LIMITS = {
+    "size": format_bytes(LARGEST),
+    "likeliest": LIKELIEST,
+    "traces": MOST_TRACES,
+    "bytes": format_bytes(MOST_BYTES),
+}
 _KEY = re.compile(r'^  \["(?P<key>[^"]+)", (?:"\w+", [^"]*(?:"\w+", )?)?"(?P<what>[^"]+)"\],$', re.MULTILINE)
 
 
@@ -18,6 +27,9 @@ def explorer_page(text: str) -> str:
         body = "\n".join(rows)
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         text, found = re.subn(pattern, lambda m, body=body: f"{m[1]}{body}\n{m[2]}", text, flags=re.DOTALL)
+        assert found == 1, f"docs/explorer.md has no place for its {name}"
+    for name, number in LIMITS.items():
+        text, found = re.subn(rf"(<!-- {name} -->).*?(<!-- /{name} -->)", rf"\g<1>{number}\g<2>", text)
         assert found == 1, f"docs/explorer.md has no place for its {name}"
     return run_examples(text)
 

@@ -58,18 +58,20 @@ class Busy:
         return 200, json.dumps({"busy": {"what": "forward pass"} if self.left < 0 else None}).encode()
 
 
-async def wait(worker: Busy, status: int, seconds: float) -> None:
+async def wait(worker: Busy, status: int, seconds: float) -> bool:
+    """Waits for a run that takes these seconds; returns whether it was still computing then."""
+
     async def run() -> tuple[int, bytes]:
         await asyncio.sleep(seconds)
         return status, b'{"error": {"message": "no"}}'
 
     running = asyncio.create_task(run())
     await wait_until_encoded(worker, running)  # type: ignore[arg-type]
-    running.cancel()
+    return running.cancel()
 
 
 def test_a_run_that_computes_is_not_waited_for() -> None:
-    asyncio.run(wait(Busy(2), 200, 60))
+    assert asyncio.run(wait(Busy(2), 200, 0.5))
 
 
 @pytest.mark.parametrize(("status", "kind"), [(400, UsageError), (500, ResourceError)])

@@ -1,4 +1,4 @@
-"""`ledger`: how each token of a generated text was chosen, where the session was opened on a ledger."""
+"""`ledger`: how each token of a generated text was chosen, where a ledger is open."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +30,7 @@ def answer(
 
     ledger = session.ledger
     if ledger is None:
-        raise UsageError("this session has no ledger: open a file that `generate --ledger-file` wrote.")
+        raise UsageError("no ledger is open: open a file that `generate --ledger-file` wrote.")
     if choice >= len(ledger.completions):
         raise UsageError(f"there is no choice {choice}: choices go from 0 to {len(ledger.completions) - 1}.")
     done = ledger.completions[choice]

@@ -1,10 +1,10 @@
-"""`runs`: the training runs of this session, and how each stands."""
+"""`runs`: the training run that was opened and those in ./runs, and how each stands."""
 
 import hashlib
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import UsageError
+from pellucid.errors import UsageError, show
 from pellucid.explorer.session import Session
 from pellucid.format import escape_controls
 
@@ -37,7 +37,7 @@ def find_run(session: Session, id: str) -> Path:
     for path in list_run_paths(session):
         if make_run_id(path) == id:
             return path
-    raise UsageError("there is no run of this id: ask `runs` for those that there are.")
+    raise UsageError(f"unknown run id {show(id)}: the question `runs` lists the known ones.")
 
 
 def make_run_id(path: Path) -> str:
