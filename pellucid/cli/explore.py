@@ -79,7 +79,7 @@ def _export(source: str, run: dict[str, Any], file: Path, at: str | None, size: 
     from pellucid.arguments import check_size
     from pellucid.cli.bar import rate_bar
     from pellucid.explorer.export import write_page
-    from pellucid.explorer.session import RunRequest
+    from pellucid.explorer.held_trace import RunRequest
     from pellucid.format import format_bytes
 
     request = RunRequest(**run) if "prompt" in run else None

@@ -22,8 +22,9 @@ from pellucid.errors import PellucidError, UsageError
 from pellucid.explain.address import parse
 from pellucid.explain.trace import Trace
 from pellucid.explorer.bundle import encode_json, make_document, make_question_string
+from pellucid.explorer.held_trace import HeldTrace, RunRequest
 from pellucid.explorer.question import ask
-from pellucid.explorer.session import HeldTrace, RunRequest, Session
+from pellucid.explorer.session import Session
 from pellucid.files import check_output, make_page_kind, new_file
 from pellucid.format import format_bytes
 

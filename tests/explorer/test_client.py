@@ -14,8 +14,9 @@ import pellucid
 from pellucid.errors import FileError, ResourceError
 from pellucid.explorer import client
 from pellucid.explorer.client import ExplorerWorker
+from pellucid.explorer.held_trace import RunRequest
 from pellucid.explorer.question import get_method
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.session import Session
 
 
 def with_worker(walk: Callable[[ExplorerWorker], Awaitable[None]], source: str = "abcd") -> ExplorerWorker:

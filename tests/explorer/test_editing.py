@@ -21,7 +21,8 @@ from pellucid.explorer.editing import (
     read_described_edits,
     read_edit,
 )
-from pellucid.explorer.session import HeldTrace, RunRequest, Session
+from pellucid.explorer.held_trace import HeldTrace, RunRequest
+from pellucid.explorer.session import Session
 from pellucid.interop import model_folder
 from pellucid.judge.replay import replay
 from pellucid.pretrained import Pretrained, Provenance

@@ -16,7 +16,8 @@ from pellucid.explain.trace import Trace
 from pellucid.explorer import export
 from pellucid.explorer.bundle import make_document
 from pellucid.explorer.export import PAGE, TracePage, compute_checksum, write_html, write_page
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.held_trace import RunRequest
+from pellucid.explorer.session import Session
 from pellucid.reference.training import forward
 from tests.reference.models import CONFIGS, IDS, weights
 

@@ -12,6 +12,7 @@ import pytest
 
 from pellucid.errors import UsageError
 from pellucid.explorer import list_questions
+from pellucid.explorer.held_trace import RunRequest
 from pellucid.explorer.process import (
     MOST_ANSWER,
     MOST_LINE,
@@ -21,7 +22,7 @@ from pellucid.explorer.process import (
     format_line,
     parse_line,
 )
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.session import Session
 
 
 class Lines:
@@ -227,7 +228,8 @@ def test_the_process_answers_any_lines_and_ends_with_its_input() -> None:
 def test_the_process_imports_no_torch_and_says_why_a_source_cannot_be_opened() -> None:
     script = (
         "import sys; from pellucid.explorer.process import main; main('gpt2'); main('abcd\\0'); "
-        "from pellucid.explorer.session import *; s = Session.open('abcd'); s.run(RunRequest('A B')); "
+        "from pellucid.explorer.session import Session; from pellucid.explorer.held_trace import RunRequest; "
+        "s = Session.open('abcd'); s.run(RunRequest('A B')); "
         "s.ask('session'); s.ask('names'); s.ask('next'); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, check=False)

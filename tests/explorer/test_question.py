@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from pellucid.errors import PellucidError, UsageError
 from pellucid.explorer import find_question, list_questions
+from pellucid.explorer.held_trace import HeldTrace, RunRequest
 from pellucid.explorer.question import Length, Range, ask, get_method, read_signature, to_json
-from pellucid.explorer.session import HeldTrace, RunRequest, Session
+from pellucid.explorer.session import Session
 
 QUESTIONS = list_questions()
 HOSTILE = [

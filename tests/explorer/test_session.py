@@ -14,8 +14,9 @@ import pellucid
 from pellucid.errors import FileError, PellucidError, ResourceError, TokenError, UsageError
 from pellucid.explain.reuse import has_same_bits
 from pellucid.explain.trace import Trace
+from pellucid.explorer.held_trace import HeldTrace, RunRequest
 from pellucid.explorer.progress import TraceProgress
-from pellucid.explorer.session import TEXTS, CellEdit, HeldTrace, RunRequest, Session
+from pellucid.explorer.session import TEXTS, CellEdit, Session
 from pellucid.reference.tape import Tape
 
 SMOLLM2 = os.environ.get("PELLUCID_SMOLLM2", "")
@@ -171,7 +172,8 @@ def test_a_run_is_its_newest_model_and_a_folder_needs_no_torch(tmp_path: Path) -
         Session.open(str(run))
     pellucid.load("abcd").save(run / "model")
     script = (
-        "import sys; from pellucid.explorer.session import Session, RunRequest\n"
+        "import sys; from pellucid.explorer.session import Session\n"
+        "from pellucid.explorer.held_trace import RunRequest\n"
         "session = Session.open(sys.argv[1]); session.run(RunRequest('A B'))\n"
         "print(session.ask('session')['source'], session.ask('session')['presets'], 'torch' in sys.modules)"
     )

@@ -13,9 +13,10 @@ from pellucid.explain.reuse import has_same_bits
 from pellucid.explain.trace import Trace
 from pellucid.explorer.arithmetic import describe_arithmetic
 from pellucid.explorer.editing import FINISHED, find_computed, find_obstacle
+from pellucid.explorer.held_trace import HeldTrace
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.session import Session
 from pellucid.explorer.window import COLS, ROWS, TableWindow, find_window
 from pellucid.format import format_number
 from pellucid.names import LETTERS

@@ -3,7 +3,8 @@
 from typing import Any
 
 from pellucid.explorer.differences import MOST_LISTED, find_differences, list_largest
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.held_trace import HeldTrace
+from pellucid.explorer.session import Session
 
 
 def answer(session: Session, a: HeldTrace, b: HeldTrace) -> dict[str, Any]:

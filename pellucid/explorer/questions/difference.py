@@ -7,8 +7,9 @@ from pellucid.errors import TokenError, UsageError
 from pellucid.explain.address import parse_cell
 from pellucid.explain.trace import Trace
 from pellucid.explorer.editing import CellEdit, find_obstacle
+from pellucid.explorer.held_trace import HeldTrace, RunRequest
 from pellucid.explorer.question import Length, Range
-from pellucid.explorer.session import HeldTrace, RunRequest, Session
+from pellucid.explorer.session import Session
 
 METHOD = "POST"
 

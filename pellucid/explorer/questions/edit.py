@@ -6,10 +6,11 @@ import numpy as np
 
 from pellucid.explorer.differences import find_differences, list_largest
 from pellucid.explorer.editing import read_edit
+from pellucid.explorer.held_trace import HeldTrace
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Length
 from pellucid.explorer.questions import next as likeliest
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.session import Session
 
 METHOD = "POST"
 MOST_DECIMALS = 15

@@ -3,9 +3,10 @@
 from typing import Annotated, Any
 
 from pellucid.errors import UsageError
+from pellucid.explorer.held_trace import HeldTrace
 from pellucid.explorer.question import Range
 from pellucid.explorer.questions.total import find_total
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.session import Session
 
 
 def answer(session: Session, trace: HeldTrace, count: Annotated[int, Range(1, 64)] = 8) -> dict[str, Any]:

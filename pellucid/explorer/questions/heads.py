@@ -10,9 +10,10 @@ import numpy as np
 from pellucid.dtypes import Array
 from pellucid.errors import UsageError
 from pellucid.explain.trace import Trace
+from pellucid.explorer.held_trace import HeldTrace
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.session import Session
 
 LARGEST = 32
 """Rows and columns of a picture: a longer pattern is pooled."""

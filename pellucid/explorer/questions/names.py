@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from pellucid.errors import UsageError
 from pellucid.explain.trace import Trace
+from pellucid.explorer.held_trace import HeldTrace
 from pellucid.explorer.question import Length
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.session import Session
 from pellucid.names import Name, describe
 from pellucid.workbench.shapes import value_shapes
 

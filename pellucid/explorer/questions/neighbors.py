@@ -4,9 +4,10 @@ from typing import Annotated, Any
 
 from pellucid.errors import UsageError
 from pellucid.explain.address import parse
+from pellucid.explorer.held_trace import HeldTrace
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Length, Range
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.session import Session
 
 
 def answer(

@@ -5,9 +5,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from pellucid.errors import UsageError
+from pellucid.explorer.held_trace import HeldTrace
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.session import Session
 from pellucid.interpretability.logits.largest import find_largest
 
 INDEX = Range(0, 1_000_000)

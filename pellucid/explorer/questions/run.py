@@ -3,8 +3,9 @@
 from typing import Annotated, Any
 
 from pellucid.errors import UsageError
+from pellucid.explorer.held_trace import RunRequest
 from pellucid.explorer.question import Length, Range
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.session import Session
 
 METHOD = "POST"
 MOST_CHARACTERS = 65_536

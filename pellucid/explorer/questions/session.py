@@ -4,7 +4,8 @@ import json
 import shlex
 from typing import Any
 
-from pellucid.explorer.session import RunRequest, Session, TraceSummary, shorten_path
+from pellucid.explorer.held_trace import RunRequest, TraceSummary
+from pellucid.explorer.session import Session, shorten_path
 from pellucid.format import escape_controls
 
 LARGEST = 200_000

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any
 
+from pellucid.explorer.held_trace import HeldTrace
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.session import Session
 
 
 def answer(session: Session, trace: HeldTrace, count: Annotated[int, Range(1, 256)] = 64) -> dict[str, Any]:

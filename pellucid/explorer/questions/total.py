@@ -8,8 +8,9 @@ from pellucid.dtypes import Array
 from pellucid.errors import UsageError
 from pellucid.explain.address import parse
 from pellucid.explain.trace import Trace
+from pellucid.explorer.held_trace import HeldTrace
 from pellucid.explorer.question import Length
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.session import Session
 
 MOST_VALUES = 128
 """Values under a prefix that one answer sums up, the first ones in program order."""

@@ -6,7 +6,8 @@ import numpy as np
 
 from pellucid.explain.address import parse
 from pellucid.explain.trace import Trace
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.held_trace import HeldTrace
+from pellucid.explorer.session import Session
 from pellucid.reference.op import Index
 from pellucid.reference.ops.einsum import einsum, sizes_of
 from pellucid.reference.ops.einsum import parse as parse_spec

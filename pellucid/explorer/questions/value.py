@@ -7,9 +7,10 @@ import numpy as np
 from pellucid.dtypes import Array
 from pellucid.explain.address import parse
 from pellucid.explain.reuse import view_bits
+from pellucid.explorer.held_trace import HeldTrace
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
-from pellucid.explorer.session import HeldTrace, Session
+from pellucid.explorer.session import Session
 from pellucid.explorer.window import COLS, ROWS, TableWindow
 
 

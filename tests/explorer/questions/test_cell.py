@@ -18,7 +18,8 @@ from pellucid.explain.address import parse
 from pellucid.explain.derive import derive, explain
 from pellucid.explain.pieces import format_expression, split_sum
 from pellucid.explain.trace import Trace
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.held_trace import RunRequest
+from pellucid.explorer.session import Session
 from pellucid.format import format_number
 from pellucid.parts import Part, kinds
 from pellucid.reference import ops

@@ -3,7 +3,8 @@
 import pytest
 
 from pellucid.errors import UsageError
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.held_trace import RunRequest
+from pellucid.explorer.session import Session
 
 
 @pytest.fixture

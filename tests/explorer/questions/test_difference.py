@@ -3,7 +3,8 @@
 import pytest
 
 from pellucid.errors import AddressError, TokenError, UsageError
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.held_trace import RunRequest
+from pellucid.explorer.session import Session
 
 CELLS = [
     "embed.weight[v=1,c=0]",

@@ -13,9 +13,10 @@ import pytest
 from pellucid.errors import AddressError, UsageError
 from pellucid.explain.reuse import has_same_bits
 from pellucid.explorer.editing import group_edits
+from pellucid.explorer.held_trace import RunRequest
 from pellucid.explorer.question import get_method
 from pellucid.explorer.questions.edit import describe_move
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.session import Session
 from pellucid.reference.tape import Tape
 
 PATTERN = "blocks.0.attn.pattern[t=1,s=0]"

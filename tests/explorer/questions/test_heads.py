@@ -8,7 +8,8 @@ import pytest
 from pellucid.config import ModelConfig, preset
 from pellucid.errors import UsageError
 from pellucid.explain.trace import Trace
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.held_trace import RunRequest
+from pellucid.explorer.session import Session
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 

@@ -7,7 +7,8 @@ import pytest
 
 import pellucid
 from pellucid.errors import UsageError
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.held_trace import RunRequest
+from pellucid.explorer.session import Session
 from pellucid.generation.ledger.ledger import Ledger
 from tests.workbench.test_ledgers import generate
 

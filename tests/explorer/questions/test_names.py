@@ -7,8 +7,9 @@ import pytest
 
 from pellucid.errors import UsageError
 from pellucid.explain.trace import Trace
+from pellucid.explorer.held_trace import RunRequest
 from pellucid.explorer.progress import TraceProgress
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.session import Session
 from pellucid.reference.tape import Tape
 
 

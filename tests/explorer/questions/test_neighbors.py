@@ -6,7 +6,8 @@ import pytest
 from pellucid.errors import PellucidError
 from pellucid.explain.address import parse
 from pellucid.explain.trace import Trace
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.held_trace import RunRequest
+from pellucid.explorer.session import Session
 from pellucid.interpretability.geometry import compute_cosines, find_principal_axes
 from pellucid.reference.tape import Tape
 

@@ -6,7 +6,8 @@ import pytest
 from pellucid.errors import UsageError
 from pellucid.explain.address import parse
 from pellucid.explain.trace import Trace
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.held_trace import RunRequest
+from pellucid.explorer.session import Session
 from pellucid.reference.tape import Tape
 
 

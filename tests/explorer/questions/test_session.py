@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import pellucid
+from pellucid.explorer.held_trace import RunRequest
 from pellucid.explorer.process import MOST_ANSWER
 from pellucid.explorer.questions.session import format_command
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.session import Session
 
 
 def test_a_model_is_described_in_one_line() -> None:

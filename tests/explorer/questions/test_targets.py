@@ -2,7 +2,8 @@
 
 import pytest
 
-from pellucid.explorer.session import RunRequest, Session
+from pellucid.explorer.held_trace import RunRequest
+from pellucid.explorer.session import Session
 
 
 @pytest.fixture(scope="module")
