@@ -82,14 +82,14 @@ def make_refusal(error: Exception) -> Response:
     """Returns the answer to a request that a check or a route refused; anything else is a fault of ours."""
     match error:
         case RequestError():
-            return make_answer(make_error_body(str(error)), error.status, error.headers)
+            body = make_error_body(str(error), error.status, error.param, error.code)
+            return make_answer(body, error.status, error.headers)
         case HTTPException(status_code=404):
-            return make_answer(make_error_body("there is no such path."), 404)
-        case HTTPException():
-            message = f"{error.detail}."
-            return make_answer(make_error_body(message), error.status_code, dict(error.headers or {}))
+            return make_answer(make_error_body("there is no such path.", 404), 404)
+        case HTTPException(status_code=status):
+            return make_answer(make_error_body(f"{error.detail}.", status), status, dict(error.headers or {}))
     logger.error("a request failed", exc_info=error)
-    return make_answer(make_error_body("the server failed; its terminal says how."), 500)
+    return make_answer(make_error_body("the server failed; its terminal says how.", 500), 500)
 
 
 def make_answer(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -56,17 +56,47 @@ SECURITY_HEADERS = [
 
 
 class RequestError(PellucidError):
-    """A request that is refused, with the HTTP status and the header fields of the answer."""
+    """A request that is refused: with the HTTP status and the header fields of the answer, the field of the
+    request that is wrong (`param`), and a name for the reason (`code`) where OpenAI has one."""
 
-    def __init__(self, message: str, status: int = 400, **headers: str) -> None:
+    def __init__(
+        self,
+        message: str,
+        status: int = 400,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        **headers: str,
+    ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.param, self.code = status, param, code
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def make_error_body(message: str) -> bytes:
-    """Returns the body of every answer that is an error: {"error": {"message": …}}."""
-    return json.dumps({"error": {"message": message}}).encode()
+ERROR_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+"""The type of an error by its status, as OpenAI names them; of others see `name_error_type`."""
+
+
+def name_error_type(status: int) -> str:
+    """Returns the type of an error.
+
+    >>> name_error_type(400), name_error_type(503)
+    ('invalid_request_error', 'server_error')
+    """
+    return ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+
+
+def make_error_body(
+    message: str, status: int = 400, param: str | None = None, code: str | None = None
+) -> bytes:
+    """Returns the body of every answer that is an error, as OpenAI's clients read it."""
+    error = {"message": message, "type": name_error_type(status), "param": param, "code": code}
+    return json.dumps({"error": error}).encode()
 
 
 @dataclass(frozen=True)

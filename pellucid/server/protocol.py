@@ -83,7 +83,8 @@ class LimitedProtocol(H11Protocol):
         message = (
             "the request's head is too long." if is_long else f"this is not an HTTP request: {quote(error)}."
         )
-        self._send_refusal(431 if is_long else 400, make_error_body(message))
+        status = 431 if is_long else 400
+        self._send_refusal(status, make_error_body(message, status))
 
     def _send_refusal(self, status: int, body: bytes) -> None:
         headers = [

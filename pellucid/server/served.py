@@ -1,0 +1,57 @@
+"""What the endpoints share: the model that is served, and the engine that runs it in another process."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from pellucid.pretrained import Pretrained
+from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
+
+EngineState = Literal["loading", "ready", "unhealthy"]
+
+
+class RunningRequest(Protocol):
+    """A prompt in the engine."""
+
+    prompt: tuple[ScoredToken, ...]
+    """The scored tokens of the prompt, before the first piece where they were asked for."""
+    end: End | None
+    """Its end, when all pieces were read."""
+
+    async def read(self) -> list[Piece]:
+        """Returns the pieces that came since the last call, and waits where there are none; [] at the end.
+
+        It raises a RequestError where the request cannot be run, or the engine failed.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Ends it; whatever it holds in the engine is free at once. It may be called at any time."""
+        ...
+
+
+class ServingEngine(Protocol):
+    """The engine as the endpoints see it: a process of its own, or a test's stand-in."""
+
+    @property
+    def state(self) -> EngineState: ...
+
+    def generate(self, request: GenerateRequest) -> RunningRequest:
+        """Sends a prompt to the engine. It raises a RequestError where the queue is full (429), or where the
+        engine does not run (503), both with Retry-After."""
+        ...
+
+    async def embed(self, prompt: tuple[int, ...]) -> list[float]:
+        """Returns the mean of the final hidden states of a prompt, normalized to length 1."""
+        ...
+
+
+@dataclass
+class ServedModel:
+    """A model under the name by which clients ask for it. No weight is read in this process."""
+
+    name: str
+    pretrained: Pretrained
+    engine: ServingEngine
+    created: int = field(default_factory=lambda: int(time.time()))
+    """When it began to be served, in seconds since 1970."""
