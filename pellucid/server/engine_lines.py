@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 
 class GenerateRequest(NamedTuple):
-    """A prompt for the engine: `sampling` is a table that `Sampling.read` reads, complete but for the seed."""
+    """A prompt for the engine; `sampling` is a table that `Sampling.read` reads."""
 
     prompt: tuple[int, ...]
     sampling: dict[str, Any]
