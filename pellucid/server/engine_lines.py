@@ -4,14 +4,43 @@
     {"id": 7, "do": "cancel"}
     {"id": 8, "do": "embed", "prompt": [1, 2]}
 
+    {"ready": {"slots": 32, "capacity": 2048, "cache_bytes": 4096}}                         its first line, or
+    {"failed": {"message": "…", "kind": "FileError"}}                                       why it ends
     {"pieces": [[7, 0, " the", 1, null, null]], "slots": 1, "queue": 0}                     one for each step
 
 A line of the engine has what changed since the last one, under the keys of `StepLine`; the rows of a list are
-the tuples below, without their names, since there is one for each token.
+the tuples below, without their names, since there is one for each token. A line comes every second, also where
+nothing changed, so that a process that hangs is noticed.
 """
 
 import json
 from typing import Any, NamedTuple
+
+
+class EngineOptions(NamedTuple):
+    """How a model is run: the one argument of the engine's process, as a JSON object with these keys."""
+
+    model: str
+    """A folder, a file or a name, as every command takes it."""
+    slots: int | None = None
+    """Texts that run at once; None: 32, or as many as half of the free memory holds."""
+    queue: int = 256
+    """Requests that wait beyond one for each slot. The HTTP process refuses more; the engine takes all that
+    it is sent, also where one request holds many slots."""
+    dtype: str = "float32"
+    device: str = "cpu"
+    cache: str | None = None
+    """The type of keys and values; None: the model's own."""
+
+
+class EngineReady(NamedTuple):
+    """What the engine's process runs with, when the model is loaded."""
+
+    slots: int
+    capacity: int
+    """Tokens of a slot."""
+    cache_bytes: int
+    """Of the keys and values of all slots."""
 
 
 class GenerateRequest(NamedTuple):
