@@ -57,6 +57,7 @@ class Shell:
             nonlocal is_started
             if message["type"] == "http.response.start":
                 is_started = True
+                self.record_answer(scope, message["status"])
                 message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
             await send(message)
 
@@ -66,7 +67,8 @@ class Shell:
             inner = {**scope, "app": self, "access": self.access}
             await self._router(inner, receive, send_secure)
         except ClientDisconnected:
-            return
+            if not is_started:
+                self.record_answer(scope, None)
         except asyncio.CancelledError:  # the time in which a last answer may be given is over
             if is_started:
                 raise
@@ -76,6 +78,9 @@ class Shell:
             if is_started:
                 raise
             await make_refusal(error)(scope, receive, send_secure)
+
+    def record_answer(self, scope: Scope, status: int | None) -> None:
+        """Called once for each request, with its answer's status; None where the client left before."""
 
 
 def make_refusal(error: Exception) -> Response:

@@ -8,13 +8,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pellucid.server.app import Shell, ShellRoute
-from pellucid.server.limits import Access
+from pellucid.server.health import show_health, show_metrics
+from pellucid.server.limits import Access, Scope
 from pellucid.server.served import ServedModel
 
 Endpoint = Callable[[ServedModel, Request], Awaitable[Response]]
 
-ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {}
-"""What answers each route, by its method and path; every one of them asks for the key."""
+ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
+    ("GET", "/health"): show_health,
+    ("GET", "/metrics"): show_metrics,
+}
+"""What answers each route, by its method and path."""
+PUBLIC_PATHS = frozenset({"/health"})
+"""The routes that ask for no key."""
 
 
 class ServeApp(Shell):
@@ -24,7 +30,11 @@ class ServeApp(Shell):
         self.served = served
         routes = [self._make_route(*place, endpoint) for place, endpoint in ENDPOINTS.items()]
         super().__init__(routes, access)
+        self._paths = frozenset(route.path for route in routes)
 
     def _make_route(self, method: str, path: str, endpoint: Endpoint) -> ShellRoute:
         answer: Callable[..., Any] = partial(endpoint, self.served)
-        return ShellRoute(path, answer, (method,))
+        return ShellRoute(path, answer, (method,), is_public=path in PUBLIC_PATHS)
+
+    def record_answer(self, scope: Scope, status: int | None) -> None:
+        self.served.metrics.count_request(scope["path"], status, self._paths)

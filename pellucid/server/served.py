@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from pellucid.pretrained import Pretrained
 from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
+from pellucid.server.metrics import EngineLoad, Metrics
 
 EngineState = Literal["loading", "ready", "unhealthy"]
 
@@ -36,6 +37,9 @@ class ServingEngine(Protocol):
     @property
     def state(self) -> EngineState: ...
 
+    @property
+    def load(self) -> EngineLoad: ...
+
     def generate(self, request: GenerateRequest) -> RunningRequest:
         """Sends a prompt to the engine. It raises a RequestError where the queue is full (429), or where the
         engine does not run (503), both with Retry-After."""
@@ -55,3 +59,6 @@ class ServedModel:
     engine: ServingEngine
     created: int = field(default_factory=lambda: int(time.time()))
     """When it began to be served, in seconds since 1970."""
+    metrics: Metrics = field(default_factory=Metrics)
+    is_ending: bool = False
+    """Whether a signal came: running answers are ended, and new requests are refused."""
