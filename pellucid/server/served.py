@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from pellucid.pretrained import Pretrained
+from pellucid.server.answers import KeptAnswers
 from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.server.metrics import EngineLoad, Metrics
 
@@ -62,3 +63,5 @@ class ServedModel:
     metrics: Metrics = field(default_factory=Metrics)
     is_ending: bool = False
     """Whether a signal came: running answers are ended, and new requests are refused."""
+    answers: KeptAnswers = field(default_factory=KeptAnswers)
+    """Those that may be opened in the explorer: `answers.keep(prompt_ids, new_ids)` returns the trace id."""
