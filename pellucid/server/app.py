@@ -34,11 +34,15 @@ class ShellRoute(Route):
         is_public: bool = False,
     ) -> None:
         super().__init__(path, endpoint, methods=methods)
+        self.methods: set[str]
         self.is_public = is_public
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self.is_public:
             check_key(scope["access"], scope)
+        if scope["method"] not in self.methods:
+            allowed = ", ".join(sorted(self.methods))
+            raise RequestError(f"the method of this path must be one of {allowed}.", 405, Allow=allowed)
         await super().handle(scope, receive, send)
 
 

@@ -6,12 +6,13 @@ the Origin that asks, and both must be ours. The key keeps out other users of th
 
 import hmac
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from pellucid.errors import PellucidError
+from pellucid.server.hosts import LOOPBACK_HOSTS, list_authorities, list_own_hosts, read_allowed_host
 
 Scope = Mapping[str, Any]
 """What ASGI says about a request."""
@@ -104,19 +105,48 @@ class Access:
     """Who may ask: under which names the server is addressed, and with which key."""
 
     port: int
-    key: str = field(repr=False)
-    hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "[::1]")
+    key: str | None = field(repr=False)
+    """None: no key is asked for, and one that is sent is ignored."""
+    hosts: tuple[str, ...] = LOOPBACK_HOSTS
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names, HOST or HOST:PORT, such as that of a proxy, which clients may address by https."""
     limits: Limits = LIMITS
+    key_remedy: str = "open the address that the command printed"
+    host_remedy: str = ""
 
     @cached_property
     def authorities(self) -> frozenset[str]:
-        """HOST:PORT as a Host header has it; without the port where it is HTTP's own."""
-        names = {f"{host}:{self.port}" for host in self.hosts}
-        return frozenset(names | set(self.hosts) if self.port == 80 else names)
+        """HOST:PORT as a Host header has it; without the port where it is HTTP's own, or where a proxy may
+        have the usual one."""
+        own = {f"{host}:{self.port}" for host in self.hosts}
+        return frozenset(own | set(self.hosts) if self.port == 80 else own) | self._allowed
 
     @cached_property
     def origins(self) -> frozenset[str]:
-        return frozenset(f"http://{authority}" for authority in self.authorities)
+        return frozenset(f"http://{authority}" for authority in self.authorities) | frozenset(
+            f"https://{authority}" for authority in self._allowed
+        )
+
+    @cached_property
+    def _allowed(self) -> frozenset[str]:
+        return frozenset(name for host in self.allowed_hosts for name in list_authorities(host, self.port))
+
+
+def make_serve_access(
+    port: int, address: str, key: str | None, allow_hosts: Iterable[str] = (), limits: Limits = LIMITS
+) -> Access:
+    """Returns who may ask a server that listens on an address: by the names of this machine's loopback, by
+    the address itself where a client can name it, and by the allowed names."""
+    own = (*LOOPBACK_HOSTS, *list_own_hosts(address))
+    return Access(
+        port,
+        key,
+        tuple(dict.fromkeys(own)),
+        tuple(map(read_allowed_host, allow_hosts)),
+        limits,
+        key_remedy="send it as the header field Authorization: Bearer KEY",
+        host_remedy=" The option --allow-host of the server allows another name.",
+    )
 
 
 def find_header(scope: Scope, name: bytes) -> str | None:
@@ -161,7 +191,8 @@ def check_host(access: Access, scope: Scope) -> None:
     """Raises unless the request addresses this machine by a name that no other site can have."""
     host = find_header(scope, b"host")
     if host is None or host.lower() not in access.authorities:
-        raise RequestError(f"the Host must be one of {', '.join(sorted(access.authorities))}.")
+        names = ", ".join(sorted(access.authorities))
+        raise RequestError(f"the Host must be one of {names}.{access.host_remedy}")
 
 
 def check_origin(access: Access, scope: Scope) -> None:
@@ -183,14 +214,19 @@ def check_origin(access: Access, scope: Scope) -> None:
 
 
 def check_key(access: Access, scope: Scope) -> None:
-    """Raises unless the request has the server's key: `Authorization: Bearer KEY`."""
+    """Raises unless the request has the server's key: `Authorization: Bearer KEY`.
+
+    Where there is none, clients that always send one are answered as well."""
+    if access.key is None:
+        return
     given = find_header(scope, b"authorization") or ""
     scheme, _, key = given.partition(" ")
     is_right = hmac.compare_digest(key.strip().encode("latin-1"), access.key.encode())
     if not is_right or scheme.lower() != "bearer":
         raise RequestError(
-            "the key is missing or wrong: open the address that the command printed.",
+            f"the key is missing or wrong: {access.key_remedy}.",
             401,
+            code="invalid_api_key",
             WWW_Authenticate="Bearer",
         )
 

@@ -5,7 +5,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pellucid.server.app import ShellRoute
-from pellucid.server.limits import Access
+from pellucid.server.limits import (
+    Access,
+    RequestError,
+    Scope,
+    check_host,
+    check_key,
+    check_origin,
+    make_serve_access,
+)
 from tests.server.serving import KEY, Running, run_server
 
 PATHS = ("/", "/explore", "/explore/", "/explore/main.js", "/explore/nothing.js", "/api/session", "/nothing")
@@ -118,3 +126,71 @@ def test_a_body_with_two_lengths_is_refused_and_nothing_after_it_is_read(server:
 
 def test_the_key_is_not_in_the_text_of_what_holds_it() -> None:
     assert KEY not in repr(Access(80, KEY))
+
+
+# ---- the names and the key of a server
+
+
+def make_scope(**headers: str) -> Scope:
+    return {
+        "method": "POST",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+    }
+
+
+SERVED = make_serve_access(8000, "192.0.2.7", KEY, ["Models.example.org", "localhost:9000"])
+
+
+@pytest.mark.parametrize(
+    ("host", "is_allowed"),
+    [
+        ("192.0.2.7:8000", True),
+        ("192.0.2.7", False),
+        ("127.0.0.1:8000", True),
+        ("127.0.0.1", False),
+        ("models.example.org", True),
+        ("MODELS.example.org:8000", True),
+        ("models.example.org:8001", False),
+        ("models.example.org.", False),
+        ("x.models.example.org", False),
+        ("localhost:9000", True),
+        ("localhost:9001", False),
+        ("localhost", False),
+    ],
+)
+def test_a_server_is_asked_by_its_address_and_by_the_names_that_it_allows(
+    host: str, is_allowed: bool
+) -> None:
+    if is_allowed:
+        check_host(SERVED, make_scope(Host=host))
+        return
+    with pytest.raises(RequestError, match="--allow-host"):
+        check_host(SERVED, make_scope(Host=host))
+
+
+def test_only_an_allowed_name_may_be_that_of_a_proxy_with_https() -> None:
+    for origin in ("http://127.0.0.1:8000", "https://models.example.org", "http://models.example.org:8000"):
+        check_origin(SERVED, make_scope(Origin=origin))
+    for origin in ("https://127.0.0.1:8000", "https://192.0.2.7", "https://models.example.org:1", "null"):
+        with pytest.raises(RequestError) as caught:
+            check_origin(SERVED, make_scope(Origin=origin))
+        assert caught.value.status == 403
+
+
+def test_every_address_at_once_allows_no_name_of_its_own() -> None:
+    assert make_serve_access(8000, "0.0.0.0", KEY).authorities == Access(8000, KEY).authorities
+    assert make_serve_access(8000, "::1", KEY).authorities == Access(8000, KEY).authorities
+
+
+def test_without_a_key_any_is_accepted_and_ignored() -> None:
+    access = make_serve_access(8000, "127.0.0.1", None)
+    for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic \x00"}):
+        check_key(access, make_scope(**headers))
+
+
+def test_the_refusal_says_how_the_key_is_given() -> None:
+    with pytest.raises(RequestError, match="Authorization: Bearer KEY") as caught:
+        check_key(SERVED, make_scope())
+    assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
+    with pytest.raises(RequestError, match="address that the command printed"):
+        check_key(Access(80, KEY), make_scope())

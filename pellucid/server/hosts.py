@@ -1,0 +1,92 @@
+"""The names of a server: the address that it listens on, and the hosts by which a client may address it."""
+
+import re
+import socket
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from pellucid.errors import UsageError, quote, show
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+"""They reach this machine alone, and no other site can have them as its name."""
+_LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+_ALLOWED = re.compile(rf"(?P<host>{_LABEL}(\.{_LABEL})*|\[[0-9a-f:.]+\])(:(?P<port>[1-9][0-9]{{0,4}}))?")
+
+
+def resolve_address(host: str) -> str:
+    """Returns the address that a host name stands for, in its usual form.
+
+    >>> resolve_address("127.1"), resolve_address("::0001")
+    ('127.0.0.1', '::1')
+    """
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
+    except (OSError, UnicodeError) as error:
+        reason = quote(getattr(error, "strerror", None) or error)
+        raise UsageError(f"--host {show(host)} is not an address of this machine: {reason}.") from None
+    if not found:
+        raise UsageError("--host must be an address of this machine, such as 127.0.0.1.")
+    first = min(found, key=lambda row: row[0] != socket.AF_INET)  # localhost may be ::1 too, which few ask
+    return str(first[4][0])
+
+
+def check_exposure(address: str, key: str | None) -> None:
+    """Raises where other machines could ask a server that has no key."""
+    if key is None and not _parse(address).is_loopback:
+        raise UsageError(
+            f"other machines can reach {address}, so the server needs a key: give --api-key-file FILE or the "
+            "environment variable PELLUCID_API_KEY, or omit --host to serve this machine alone."
+        )
+
+
+def list_own_hosts(address: str) -> list[str]:
+    """Returns the address as a Host header has it; nothing for 0.0.0.0 and ::, which are every address.
+
+    >>> list_own_hosts("192.0.2.7"), list_own_hosts("2001:db8::7"), list_own_hosts("0.0.0.0")
+    (['192.0.2.7'], ['[2001:db8::7]'], [])
+    """
+    found = _parse(address)
+    if found.is_unspecified:
+        return []
+    return [f"[{found}]" if found.version == 6 else str(found)]
+
+
+def read_allowed_host(text: str) -> str:
+    """Returns a name under which the server may be addressed, HOST or HOST:PORT.
+
+    >>> read_allowed_host("Models.Example.org")
+    'models.example.org'
+    """
+    name = text.lower()
+    found = _ALLOWED.fullmatch(name)
+    if found is None or not _is_host(found["host"]) or int(found["port"] or 1) > 65_535:
+        raise UsageError(
+            "--allow-host must be one host, such as models.example.org, 192.0.2.7 or localhost:9000, without "
+            f"http://, a path or *; got {show(text)}."
+        )
+    return name
+
+
+def _is_host(host: str) -> bool:
+    """Whether a name has a possible length; or an address is one, and that of a single machine."""
+    if not host.startswith("[") and not host.rpartition(".")[2].isdigit():
+        return len(host) <= 253
+    try:
+        return list_own_hosts(host.strip("[]")) == [host]
+    except ValueError:
+        return False
+
+
+def list_authorities(host: str, port: int) -> Iterator[str]:
+    """Yields what a Host header has for an allowed host: with our port, and with the proxy's usual one.
+
+    >>> list(list_authorities("models.example.org", 8000)), list(list_authorities("localhost:9000", 8000))
+    (['models.example.org', 'models.example.org:8000'], ['localhost:9000'])
+    """
+    yield host
+    if not re.search(r":\d+$", host):
+        yield f"{host}:{port}"
+
+
+def _parse(address: str) -> IPv4Address | IPv6Address:
+    return ip_address(address.partition("%")[0])
