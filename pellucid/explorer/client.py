@@ -138,7 +138,7 @@ class ExplorerWorker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=MOST_ANSWER + 100,
-            env=make_environment(),
+            env=make_environment(THREADS),
             start_new_session=True,  # Ctrl-C at a terminal is the parent's
         )
         assert process.stdout is not None
@@ -150,7 +150,7 @@ class ExplorerWorker:
                 raise ResourceError(f"opening took longer than {START_SECONDS:.0f} s.") from None
             raise
         if not line:
-            raise ResourceError(f"the explorer's process ended with {_name_end(await process.wait())}.")
+            raise ResourceError(f"the explorer's process ended with {name_end(await process.wait())}.")
         _, status, body = line.split(b" ", 2)
         first = json.loads(body)
         if status != b"200":
@@ -171,7 +171,7 @@ class ExplorerWorker:
                     answer.set_result((int(status), body.rstrip()))
         except ValueError:  # not a line of this process: nothing that follows can be trusted
             process.kill()
-        end = _name_end(await process.wait())
+        end = name_end(await process.wait())
         message = (
             f"the explorer's process ended with {end}, and its runs are lost. The next question restarts it."
         )
@@ -181,9 +181,9 @@ class ExplorerWorker:
                 answer.set_result(_error(500, message))
 
 
-def make_environment() -> dict[str, str]:
-    """Returns the variables of the process: one BLAS thread, and this package where it is not installed."""
-    found, root = os.environ | THREADS, Path(pellucid.__file__).parents[1]
+def make_environment(variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Returns the variables of a process that imports this package, also where it is not installed."""
+    found, root = os.environ | variables, Path(pellucid.__file__).parents[1]
     if root.name not in ("site-packages", "dist-packages"):
         found["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root), found.get("PYTHONPATH"))))
     return found
@@ -193,7 +193,12 @@ def _error(status: int, message: str) -> tuple[int, bytes]:
     return status, json.dumps({"error": {"message": message}}).encode()
 
 
-def _name_end(returncode: int) -> str:
+def name_end(returncode: int) -> str:
+    """Returns what ended a process.
+
+    >>> name_end(-15), name_end(1)
+    ('the signal 15', 'the exit code 1')
+    """
     if returncode == -signal.SIGKILL:
         return "the signal 9, perhaps for want of memory"
     return f"the signal {-returncode}" if returncode < 0 else f"the exit code {returncode}"

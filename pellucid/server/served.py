@@ -28,7 +28,8 @@ class RunningRequest(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Ends it; whatever it holds in the engine is free at once. It may be called at any time."""
+        """Ends it, at any time; whatever it holds in the engine is free at once, and where `read` waits, it
+        returns []."""
         ...
 
 

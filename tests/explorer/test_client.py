@@ -114,7 +114,7 @@ def test_a_question_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPa
 def test_the_process_has_one_blas_thread_and_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
-    found, root = client.make_environment(), str(Path(pellucid.__file__).parents[1])
+    found, root = client.make_environment(client.THREADS), str(Path(pellucid.__file__).parents[1])
     assert found["OPENBLAS_NUM_THREADS"] == found["OMP_NUM_THREADS"] == "1"
     assert found["PYTHONPATH"].split(os.pathsep) == [root, "/elsewhere"]
     monkeypatch.setattr(pellucid, "__file__", "/usr/lib/site-packages/pellucid/__init__.py")

@@ -1,13 +1,35 @@
-"""One server for the tests of the shell."""
+"""One server for the tests of the shell, and one for those of a model that is served."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.server.served import Served, run_served, save_model
 from tests.server.serving import Running, run_server
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Running]:
     with run_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a model of 11,000 parameters and a context of 128 tokens."""
+    return save_model(tmp_path_factory.mktemp("tiny") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a model of 2.5 million parameters and a context of 512 tokens."""
+    folder = tmp_path_factory.mktemp("small") / "small"
+    return save_model(folder, d_model=224, n_layer=4, n_head=4, context_length=512)
+
+
+@pytest.fixture(scope="session")
+def served(tiny_model: Path) -> Iterator[Served]:
+    """The tiny model, served as `tiny` in 8 slots; tests that use it are in the xdist group "server"."""
+    with run_served(tiny_model, name="tiny", slots=8) as running:
         yield running

@@ -1,0 +1,111 @@
+"""The parent's side of the engine's process, mostly with a stand-in that runs no model."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from pellucid.errors import FileError, ResourceError
+from pellucid.server.engine_client import EngineClient
+from pellucid.server.engine_lines import EngineOptions, GenerateRequest
+from pellucid.server.limits import RequestError
+from tests.server.served import STAND_IN
+
+
+@contextlib.asynccontextmanager
+async def run_client(model: str = "any", **more: Any) -> AsyncIterator[EngineClient]:
+    options = {"slots": 4, "queue": 2} | more
+    hang = {"hang_seconds": options.pop("hang_seconds")} if "hang_seconds" in options else {}
+    client = EngineClient(EngineOptions(model, **options), module=STAND_IN, **hang)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def ask(tokens: int = 5, **sampling: Any) -> GenerateRequest:
+    return GenerateRequest((1, 2), {"max_new_tokens": tokens, **sampling})
+
+
+async def read_text(running: Any) -> str:
+    text = ""
+    while pieces := await running.read():
+        text += "".join(piece.text for piece in pieces)
+    return text
+
+
+def test_pieces_come_in_order_and_the_end_has_the_seed() -> None:
+    async def run() -> None:
+        async with run_client() as client:
+            assert client.state == "loading"
+            with pytest.raises(RequestError) as refused:
+                client.generate(ask())
+            assert refused.value.status == 503 and "Retry-After" in refused.value.headers
+            assert (await client.start()).slots == 4 and client.state == "ready"
+            many = [client.generate(ask(count, seed=count)) for count in (3, 9, 50)]
+            texts = await asyncio.gather(*map(read_text, many))
+            assert [text.count(" ") for text in texts] == [3, 9, 50]
+            assert texts[0] == " 0 1 2" and [running.end.seed for running in many] == [3, 9, 50]
+            assert await client.embed((3, 4)) == [3.0, 4.0] and client.in_flight == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("model", "kind"), [("fails", FileError), ("ends", ResourceError)])
+def test_a_model_that_does_not_load_raises_its_own_error(model: str, kind: type[Exception]) -> None:
+    async def run() -> None:
+        async with run_client(model) as client:
+            with pytest.raises(kind):
+                await client.start()
+            assert client.state == "unhealthy" and client.pid is None
+
+    asyncio.run(run())
+
+
+def test_a_killed_process_fails_every_request_and_is_restarted_once() -> None:
+    async def run() -> None:
+        async with run_client("slow") as client:
+            await client.start()
+            many = [client.generate(ask(100)) for _ in range(6)]
+            await many[0].read()
+            assert client.pid is not None
+            os.kill(client.pid, signal.SIGKILL)
+            failed = await asyncio.wait_for(
+                asyncio.gather(*map(read_text, many), return_exceptions=True), timeout=1
+            )
+            assert all(isinstance(error, RequestError) and error.status == 503 for error in failed)
+            while client.state == "loading":
+                await asyncio.sleep(0.01)
+            assert await read_text(client.generate(ask(2))) == " 0 1" and client.load.restarts == 1
+            os.kill(client.pid, signal.SIGKILL)
+            while client.state == "ready":
+                await asyncio.sleep(0.01)
+            assert client.state == "unhealthy"
+            with pytest.raises(RequestError) as refused:
+                client.generate(ask())
+            assert refused.value.status == 503
+
+    asyncio.run(run())
+
+
+def test_more_requests_than_slots_and_queue_are_refused() -> None:
+    async def run() -> None:
+        async with run_client("slow") as client:
+            await client.start()
+            many = [client.generate(ask(100)) for _ in range(6)]
+            with pytest.raises(RequestError) as refused:
+                client.generate(ask())
+            assert refused.value.status == 429 and refused.value.headers == {"Retry-After": "1"}
+            reader = asyncio.create_task(many[0].read())
+            await asyncio.sleep(0)
+            many[0].cancel()
+            assert await reader == [] and many[0].end is None
+            while client.in_flight == 6:
+                await asyncio.sleep(0.01)
+            client.generate(ask())
+
+    asyncio.run(run())
