@@ -1,12 +1,12 @@
 """`pellucid explore`: a page in the browser on which every number opens."""
 
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pellucid.cli.options import Force, OptionalPrompt, Rate, Target, Update
+from pellucid.cli.serving import exit_by_signal, say
 from pellucid.errors import UsageError
 
 
@@ -62,15 +62,7 @@ def explore(
 
     if target is not None:  # gradients too where they take next to nothing; else the page says what they take
         run["backward"] = None
-    ended_by = explore(source, run, port=port, opens_browser=not no_browser, say=_say)
-    if ended_by == signal.SIGINT:
-        raise KeyboardInterrupt
-    if ended_by == signal.SIGHUP:
-        raise typer.Exit(129)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
+    exit_by_signal(explore(source, run, port=port, opens_browser=not no_browser, say=say))
 
 
 def _export(source: str, run: dict[str, Any], file: Path, at: str | None, size: str, force: bool) -> None:

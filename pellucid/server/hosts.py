@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from pellucid.errors import UsageError, quote, show
+from pellucid.errors import UsageError, show
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """They reach this machine alone, and no other site can have them as its name."""
@@ -14,20 +14,19 @@ _ALLOWED = re.compile(rf"(?P<host>{_LABEL}(\.{_LABEL})*|\[[0-9a-f:.]+\])(:(?P<po
 
 
 def resolve_address(host: str) -> str:
-    """Returns the address that a host name stands for, in its usual form.
+    """Returns an address to listen on, in its usual form; no name server is asked.
 
-    >>> resolve_address("127.1"), resolve_address("::0001")
-    ('127.0.0.1', '::1')
+    >>> resolve_address("localhost"), resolve_address("127.1"), resolve_address("::0001")
+    ('127.0.0.1', '127.0.0.1', '::1')
     """
+    address = "127.0.0.1" if host == "localhost" else host
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
-    except (OSError, UnicodeError) as error:
-        reason = quote(getattr(error, "strerror", None) or error)
-        raise UsageError(f"--host {show(host)} is not an address of this machine: {reason}.") from None
-    if not found:
-        raise UsageError("--host must be an address of this machine, such as 127.0.0.1.")
-    first = min(found, key=lambda row: row[0] != socket.AF_INET)  # localhost may be ::1 too, which few ask
-    return str(first[4][0])
+        found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        raise UsageError(
+            f"--host must be an address of this machine, such as 127.0.0.1, ::1 or 0.0.0.0; got {show(host)}."
+        ) from None
+    return str(found[0][4][0])
 
 
 def check_exposure(address: str, key: str | None) -> None:
