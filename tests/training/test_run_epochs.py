@@ -25,7 +25,8 @@ def table(folder: Path, **data: Any) -> dict[str, Any]:
     (folder / "a.txt").write_text("".join(f"the cat sat on the mat {i:03}.\n" for i in range(48)), "utf-8")
     own = {"path": str(folder / "a.txt"), "tokenizer": "bytes", "batch_size": 4, "epochs": 2}
     rest = {key: value for key, value in TABLE.items() if key != "steps"}
-    return rest | {"out": str(folder / "run"), "data": own | data, "train": {"compile": False}}
+    seldom = {"evaluation": {"every": 1000, "sample": 3}, "checkpoint": {"every": 1000}}  # each is an fsync
+    return rest | seldom | {"out": str(folder / "run"), "data": own | data, "train": {"compile": False}}
 
 
 def train(own: dict[str, Any], stop_at: int = 0) -> Run:
