@@ -16,7 +16,7 @@ from pellucid.interop.resolve import open_model
 from pellucid.server.bind import bind, get_port
 from pellucid.server.engine_client import HANG_SECONDS, MODULE, EngineClient
 from pellucid.server.engine_lines import EngineOptions
-from pellucid.server.limits import LIMITS, Access, Limits
+from pellucid.server.limits import LIMITS, Limits, make_serve_access
 from pellucid.server.listen import make_server
 from pellucid.server.serve_app import ServeApp
 from pellucid.server.served import ServedModel
@@ -36,7 +36,7 @@ class Served:
     """A server that runs."""
 
     port: int
-    key: str
+    key: str | None
     app: ServeApp
     engine: EngineClient
     loop: asyncio.AbstractEventLoop
@@ -49,7 +49,8 @@ class Served:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        key = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        return {"Content-Type": "application/json", **key}
 
     def connect(self, seconds: float = 30) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
@@ -85,7 +86,7 @@ class Served:
 def run_served(
     model: str | Path,
     *,
-    key: str = KEY,
+    key: str | None = KEY,
     name: str | None = None,
     limits: Limits = LIMITS,
     module: str | None = None,
@@ -101,7 +102,7 @@ def run_served(
         module = MODULE if importlib.util.find_spec(MODULE) else STAND_IN
     engine = EngineClient(EngineOptions(str(model), **options), module=module, hang_seconds=hang_seconds)
     pretrained, listening = open_model("abcd" if module == STAND_IN else model), bind(0)
-    access = Access(get_port(listening), key, limits=limits)
+    access = make_serve_access(get_port(listening), "127.0.0.1", key, limits=limits)
     app = ServeApp(ServedModel(name or pretrained.name, pretrained, engine), access)
     server, loop = make_server(app, drain_seconds=1), asyncio.new_event_loop()
 

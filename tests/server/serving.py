@@ -48,12 +48,10 @@ class Answer:
 
 
 @dataclass
-class Running:
-    """A server that runs."""
+class RawClient:
+    """Requests to a server on this machine, byte for byte."""
 
     port: int
-    worker: EchoWorker
-    app: ExplorerApp
 
     @property
     def host(self) -> str:
@@ -89,6 +87,14 @@ class Running:
             client.sendall(data)
             client.shutdown(socket.SHUT_WR)
             return read_all(client)
+
+
+@dataclass
+class Running(RawClient):
+    """A server that runs."""
+
+    worker: EchoWorker
+    app: ExplorerApp
 
 
 def read_all(client: socket.socket) -> bytes:
