@@ -1,0 +1,219 @@
+"""Many streams at once from one thread: what a server sends is kept with its time, and read afterwards.
+
+python -m tests.server.load PORT STREAMS SECONDS TOKENS prints the figures of a load as JSON, and the
+processor time that the process `--pid` took meanwhile.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PROMPTS = ("The cat sat on", "Once upon a time", "It was a cold day and", "Tom and his dog", "In the morning")
+END = b"0\r\n\r\n"
+"""The last chunk of a body."""
+
+
+@dataclass
+class StreamedAnswer:
+    """The bytes of one answer, and when they came."""
+
+    key: int
+    """Which of the requests it answers."""
+    began: float
+    times: list[float] = field(default_factory=list)
+    parts: list[bytes] = field(default_factory=list)
+
+    @property
+    def status(self) -> int:
+        return int(self.parts[0][9:12]) if self.parts else 0
+
+    @property
+    def arrivals(self) -> list[tuple[float, int]]:
+        """When tokens came, and how many at once."""
+        counts = ((at, part.count(b'"text"')) for at, part in zip(self.times, self.parts, strict=True))
+        return [(at, count) for at, count in counts if count]
+
+    def read_events(self) -> list[dict[str, Any]]:
+        """Returns the events; `[DONE]` must be the last one."""
+        body = remove_chunks(b"".join(self.parts).partition(b"\r\n\r\n")[2])
+        *events, done, rest = body.split(b"\n\n")
+        if (done, rest) != (b"data: [DONE]", b""):
+            raise ValueError(f"the stream does not end with [DONE], but with {body[-200:]!r}")
+        return [json.loads(event.removeprefix(b"data: ")) for event in events]
+
+    def read_text(self) -> str:
+        return "".join(choice["text"] for event in self.read_events() for choice in event["choices"])
+
+
+def remove_chunks(body: bytes) -> bytes:
+    """Returns a chunked body's bytes.
+
+    >>> remove_chunks(b"2\\r\\nab\\r\\n0\\r\\n\\r\\n")
+    b'ab'
+    """
+    found, at = bytearray(), 0
+    while True:
+        line_end = body.index(b"\r\n", at)
+        size = int(body[at:line_end], 16)
+        if size == 0:
+            return bytes(found)
+        found += body[line_end + 2 : line_end + 2 + size]
+        at = line_end + 4 + size
+
+
+def make_body(number: int, tokens: int) -> dict[str, Any]:
+    """Returns the fields of one of many requests, each with its own prompt and seed."""
+    prompt = f"{PROMPTS[number % len(PROMPTS)]} {number}"
+    return {"prompt": prompt, "max_tokens": tokens, "seed": number, "temperature": 1.0}
+
+
+def make_request(port: int, body: Mapping[str, Any], key: str | None, path: str = "/v1/completions") -> bytes:
+    """Returns the bytes of a POST request."""
+    content = json.dumps(body).encode()
+    lines = [
+        f"POST {path} HTTP/1.1",
+        f"Host: 127.0.0.1:{port}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(content)}",
+    ]
+    lines += [f"Authorization: Bearer {key}"] if key else []
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+class StreamClient(asyncio.Protocol):
+    """One connection that asks again as soon as an answer has come, as often as `take` gives a request."""
+
+    def __init__(self, take: "Callable[[], tuple[int, bytes] | None]") -> None:
+        self.take, self.answers = take, list[StreamedAnswer]()
+        self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._ask()
+
+    def _ask(self) -> None:
+        if (taken := self.take()) is None:
+            self.transport.close()
+            return
+        key, request = taken
+        self.answer = StreamedAnswer(key, time.perf_counter())
+        self.answers.append(self.answer)
+        self.transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self.answer.times.append(time.perf_counter())
+        self.answer.parts.append(data)
+        if data.endswith(b"\r\n" + END) or data == END:  # a head may end with "100" and an empty line
+            self._ask()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.is_over.done():
+            self.is_over.set_result(None)
+
+
+async def run_streams(
+    port: int, streams: int, take: "Callable[[], tuple[int, bytes] | None]", seconds: float | None = None
+) -> list[StreamedAnswer]:
+    """Returns the answers to all requests that `take` gives, `streams` of them at a time; after `seconds` it
+    leaves, whatever has come."""
+    loop = asyncio.get_running_loop()
+    clients = [
+        (await loop.create_connection(lambda: StreamClient(take), "127.0.0.1", port))[1]
+        for _ in range(streams)
+    ]
+    await asyncio.wait([client.is_over for client in clients], timeout=seconds)
+    for client in clients:
+        client.transport.abort()
+    return [answer for client in clients for answer in client.answers]
+
+
+def read_cpu_seconds(pid: int) -> float:
+    """Returns the processor time of a process and of its threads, without that of its children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def find_children(pid: int) -> list[int]:
+    """Returns the processes that a process has started."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in found for child in path.read_text().split()]
+
+
+def read_resident_bytes(pid: int) -> int:
+    """Returns how much memory a process holds."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def find_percentile(values: list[float], share: float) -> float:
+    """Returns the smallest value that at least a share of the values does not exceed; NaN of none."""
+    if not values:
+        return float("nan")
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
+
+
+def summarize(answers: list[StreamedAnswer], began: float, ended: float) -> dict[str, float]:
+    """Returns tokens per second between two moments, and percentiles of the waits in milliseconds."""
+    firsts, gaps, count = list[float](), list[float](), 0
+    for answer in answers:
+        arrivals = answer.arrivals
+        if not arrivals:
+            continue
+        if began <= answer.began and arrivals[0][0] <= ended:
+            firsts.append(1000 * (arrivals[0][0] - answer.began))
+        for (before, _), (at, _) in itertools.pairwise(arrivals):
+            if began <= at <= ended:
+                gaps.append(1000 * (at - before))
+        count += sum(number for at, number in arrivals if began <= at <= ended)
+    found = {"tokens": float(count), "tokens_per_second": count / (ended - began)}
+    for name, values in (("first", firsts), ("gap", gaps)):
+        found |= {f"{name}_p{share}": find_percentile(values, share / 100) for share in (50, 95, 99)}
+    return found
+
+
+async def measure(options: argparse.Namespace) -> dict[str, float]:
+    """Runs a load for some seconds, and returns its figures of the last three quarters."""
+    given, moments = itertools.count(1), list[tuple[float, float]]()
+
+    def take() -> tuple[int, bytes]:
+        number = next(given)
+        body = {**make_body(number, options.tokens), "stream": True, **json.loads(options.more)}
+        return number, make_request(options.port, body, options.key)
+
+    def look() -> None:
+        moments.append((time.perf_counter(), read_cpu_seconds(options.pid) if options.pid else 0.0))
+
+    loop = asyncio.get_running_loop()
+    loop.call_later(options.seconds / 4, look)
+    loop.call_later(options.seconds, look)
+    own = time.process_time()
+    answers = await run_streams(options.port, options.streams, take, options.seconds + 0.1)
+    (began, cpu_before), (ended, cpu_after) = moments
+    found = summarize(answers, began, ended)
+    failed = sum(answer.status not in (0, 200) for answer in answers)
+    cpu = 1e6 * (cpu_after - cpu_before) / max(found["tokens"], 1)
+    asking = 1e6 * (time.process_time() - own) / max(found["tokens"], 1)
+    return {**found, "failed": failed, "cpu_us_per_token": cpu, "client_us_per_token": asking}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("port", type=int)
+    parser.add_argument("streams", type=int)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("tokens", type=int)
+    parser.add_argument("--pid", type=int, help="the process whose processor time is measured")
+    parser.add_argument("--key")
+    parser.add_argument("--more", default="{}", help="more fields of each request, as JSON")
+    print(json.dumps(asyncio.run(measure(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()
