@@ -22,6 +22,7 @@ from looks_page import looks_page
 from messages_page import messages_page
 from python_page import python_page
 from recipes_page import recipes_page
+from server_page import server_page
 
 import pellucid
 from pellucid.cli.app import EXIT_CODES, leaf_commands, make_app
@@ -245,6 +246,7 @@ def pages() -> dict[Path, str]:
             (ROOT / "docs" / "generation.md").read_text("utf-8")
         ),
         ROOT / "docs" / "explorer.md": explorer_page((ROOT / "docs" / "explorer.md").read_text("utf-8")),
+        ROOT / "docs" / "server.md": server_page((ROOT / "docs" / "server.md").read_text("utf-8")),
         ROOT / "docs" / "looking-inside.md": looks_page(
             (ROOT / "docs" / "looking-inside.md").read_text("utf-8")
         ),

@@ -17,6 +17,7 @@ from pellucid.generation.settings.table import (
     SETTINGS,
     BiasSetting,
     FlagSetting,
+    SchemaSetting,
     TextListSetting,
 )
 from pellucid.server.limits import LIMITS, RequestError
@@ -78,6 +79,8 @@ class SettingValue(ValueType):
             return f"{setting.type_text}, {biases}, for at most {MOST_BIASES:,} ids"
         if isinstance(setting, TextListSetting):
             return f"{setting.type_text}, at most {setting.longest} of {MOST_STOP_LENGTH} characters each"
+        if isinstance(setting, SchemaSetting):
+            return f"object, or text of at most {setting.longest:,} characters"
         if longest := getattr(setting, "longest", None):
             unit = "entries" if setting.is_repeatable else "characters"
             return f"{setting.type_text}, at most {longest:,} {unit}"
@@ -148,11 +151,11 @@ class ChoiceValue(ValueType):
         return f"one of {', '.join(self.choices)}"
 
 
-def read_ids(path: str, value: Any) -> list[int]:
-    """Returns the ids of a prompt; whether the model's vocabulary has them is not known here."""
-    if not isinstance(value, list) or not 1 <= len(value) <= MOST_IDS:
+def read_ids(path: str, value: Any, least: int = 1) -> list[int]:
+    """Returns the ids of a text; whether the model's vocabulary has them is not known here."""
+    if not isinstance(value, list) or not least <= len(value) <= MOST_IDS:
         shown = f"{len(value):,} of them" if isinstance(value, list) else show(value)
-        raise RequestError(f"{path} must be a list of 1 to {MOST_IDS:,} ids, not {shown}.", param=path)
+        raise RequestError(f"{path} must be a list of {least} to {MOST_IDS:,} ids, not {shown}.", param=path)
     for i, id in enumerate(value):
         if type(id) is not int or not 0 <= id < LARGEST_VOCABULARY:
             place = f"{path}[{i}]"
@@ -165,12 +168,14 @@ def read_ids(path: str, value: Any) -> list[int]:
 class IdsValue(ValueType):
     """The ids of tokens."""
 
+    least: int = 1
+
     def read(self, path: str, value: Any) -> list[int]:
-        return read_ids(path, value)
+        return read_ids(path, value, self.least)
 
     @property
     def text(self) -> str:
-        return f"list of 1 to {MOST_IDS:,} ids, each 0 to {LARGEST_VOCABULARY - 1:,}"
+        return f"list of {self.least} to {MOST_IDS:,} ids, each 0 to {LARGEST_VOCABULARY - 1:,}"
 
 
 @dataclass(frozen=True)
@@ -348,4 +353,4 @@ def index_fields(*rows: Field) -> dict[str, Field]:
 
 
 def _format_bound(bound: float) -> str:
-    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
+    return f"{int(bound):,}" if bound == int(bound) else f"{bound:g}"

@@ -93,6 +93,7 @@ def refuse(endpoints: tuple[FieldEndpoint, ...], name: str, why: str, *neutral: 
 
 NO_TOOLS = "The server calls no tools: describe them in a message, and read the answer's text."
 NO_MEDIA = "The server reads text only, and fetches no address: send the text."
+CACHING = "Caching changes what a request costs, not its answer."
 PART_FIELDS = index_fields(
     Field(
         "type",
@@ -109,8 +110,7 @@ PART_FIELDS = index_fields(
     Field("text", "The words of the part.", TextValue(), is_required=True),
     Field("refusal", "The server makes no refusals: send a text.", fate="refused", neutral=("",)),
     *(Field(name, NO_MEDIA, fate="refused") for name in ("image_url", "input_audio", "file")),
-    Field("prompt_cache_breakpoint", "No prompt is kept for a price.", fate="ignored"),
-    Field("cache_control", "No prompt is kept for a price.", fate="ignored"),
+    *(Field(name, CACHING, fate="ignored") for name in ("prompt_cache_breakpoint", "cache_control")),
 )
 MESSAGE_FIELDS = index_fields(
     Field(
@@ -232,7 +232,7 @@ USED_ROWS = (
             CHAT,
             name,
             SettingValue("max_new_tokens"),
-            MAX_TOKENS,
+            f"{MAX_TOKENS} It is at least 1.",
             default_text="what the context still holds",
             setting="max_new_tokens",
         )
@@ -260,7 +260,7 @@ USED_ROWS = (
         GENERATION,
         "stream_options",
         ObjectValue("stream_options", STREAM_FIELDS),
-        "Goes with stream.",
+        "What else is sent; goes with stream.",
         default=MappingProxyType({"include_usage": False}),
         default_text="none",
     ),
@@ -279,7 +279,13 @@ USED_ROWS = (
         "Whether each token comes with its entropy, rank and surprisal, and the answer with a trace id.",
         default=False,
     ),
-    use(GENERATION, "ledger", FlagValue(), "Whether the generation ledger comes along.", default=False),
+    use(
+        GENERATION,
+        "ledger",
+        FlagValue(),
+        "Whether the generation ledger comes with the answer.",
+        default=False,
+    ),
     use(EMBEDDINGS, "input", PromptValue(MOST_INPUTS), "The texts to embed.", is_required=True),
     use(
         EMBEDDINGS,
@@ -296,17 +302,16 @@ USED_ROWS = (
         "Whether the text begins with the token that the model's texts begin with.",
         default=True,
     ),
-    use(DETOKENIZE, "tokens", IdsValue(), "The ids to decode.", is_required=True),
+    use(DETOKENIZE, "tokens", IdsValue(least=0), "The ids to decode.", is_required=True),
 )
 
 NOT_STORED = "Nothing is stored and no one is billed."
-NO_CACHE_PRICE = "No prompt is kept for a price."
 IGNORED_ROWS = (
     ignore(OPENAI, "user", "The server keeps no accounts."),
     *(ignore(GENERATION, name, NOT_STORED) for name in ("store", "metadata", "service_tier")),
     ignore(GENERATION, "safety_identifier", "The server keeps no accounts."),
     *(
-        ignore(GENERATION, name, NO_CACHE_PRICE)
+        ignore(GENERATION, name, CACHING)
         for name in (
             "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "cache_prompt",
             "cache_salt",
@@ -371,7 +376,7 @@ REFUSED_ROWS = (
         "A vector has as many numbers as the model is wide, and a part of it means nothing: omit it.",
     ),
     refuse(GENERATION, "max_output_tokens", "Use max_tokens."),
-    *(refuse(GENERATION, name, NO_CLIENT_TEMPLATE) for name in ("chat_template", "documents")),
+    refuse(GENERATION, "chat_template", NO_CLIENT_TEMPLATE),
     refuse(GENERATION, "chat_template_kwargs", NO_CLIENT_TEMPLATE, {}),
     refuse(GENERATION, "add_generation_prompt", "The answer is always the assistant's: omit it.", True),
     refuse(
@@ -394,7 +399,7 @@ REFUSED_ROWS = (
         -1,
     ),
     *(
-        refuse(GENERATION, name, "The ids of an answer come with logprobs or explain.", False)
+        refuse(GENERATION, name, "The ids of an answer come with explain.", False)
         for name in ("return_token_ids", "return_tokens_as_token_ids")
     ),
     refuse(GENERATION, "guided_choice", "Use regex, such as (yes|no)."),
@@ -407,6 +412,7 @@ REFUSED_ROWS = (
         refuse(GENERATION, name, "The server has no such sampler: use those of samplers.", 0, 0.0)
         for name in ("mirostat", "top_a", "dry_multiplier", "xtc_probability")
     ),
+    refuse(GENERATION, "documents", "The chat template reads messages: put them into one.", []),
     refuse(GENERATION, "options", "Settings stand beside prompt or messages: move them there.", {}),
     *(
         refuse(TOKENIZE, name, f"Use {ours}.")
