@@ -146,6 +146,7 @@ class ExplorerWorker:
             line = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
         except BaseException as error:
             process.kill()
+            await process.wait()
             if isinstance(error, TimeoutError):
                 raise ResourceError(f"opening took longer than {START_SECONDS:.0f} s.") from None
             raise

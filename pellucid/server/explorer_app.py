@@ -1,6 +1,7 @@
 """The explorer over HTTP: the files of its page, and `/api/QUESTION` for what the page asks."""
 
 import hmac
+import json
 import secrets
 import time
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from pellucid.errors import unknown
 from pellucid.server.app import Shell, ShellRoute, make_answer
-from pellucid.server.limits import Access, RequestError
+from pellucid.server.limits import Access, RequestError, make_error_body
 from pellucid.server.request import check_no_query, parse_query, read_json
 
 MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -61,8 +62,8 @@ class ExplorerApp(Shell):
     ) -> None:
         self.worker, self.files, self.entrance = worker, files, Entrance(access)
         routes = [
-            ShellRoute("/", self.redirect, is_public=True),
-            ShellRoute("/explore", self.redirect, is_public=True),
+            ShellRoute("/", redirect_to_page, is_public=True),
+            ShellRoute("/explore", redirect_to_page, is_public=True),
             ShellRoute("/explore/", self.send_file, is_public=True),
             ShellRoute("/explore/{name}", self.send_file, is_public=True),
             ShellRoute("/open/{token}", self.entrance.open, is_public=True),
@@ -75,17 +76,24 @@ class ExplorerApp(Shell):
         """The address of the page; a browser does not send what follows the #."""
         return f"http://127.0.0.1:{self.access.port}/explore/#key={self.access.key}"
 
-    async def redirect(self, request: Request) -> Response:
-        return RedirectResponse("/explore/", 307)
-
     async def send_file(self, request: Request) -> Response:
-        name = request.path_params.get("name", "index.html")
-        if name not in self.files:
-            raise RequestError("there is no such path.", 404)
-        return Response(self.files[name], media_type=MEDIA_TYPES.get(name.rpartition(".")[2], "text/plain"))
+        return await send_page_file(self.files, request)
 
     async def answer(self, request: Request) -> Response:
         return await answer_question(self.worker, request)
+
+
+async def redirect_to_page(request: Request) -> Response:
+    """Returns the way to the page, from an address without the last slash."""
+    return RedirectResponse("/explore/", 307)
+
+
+async def send_page_file(files: Mapping[str, bytes], request: Request) -> Response:
+    """Returns a file of the page, the page itself by default."""
+    name = request.path_params.get("name", "index.html")
+    if name not in files:
+        raise RequestError("there is no such path.", 404)
+    return Response(files[name], media_type=MEDIA_TYPES.get(name.rpartition(".")[2], "text/plain"))
 
 
 async def answer_question(worker: Worker, request: Request) -> Response:
@@ -104,4 +112,6 @@ async def answer_question(worker: Worker, request: Request) -> Response:
     began = time.perf_counter()
     status, body = await worker.ask(name, given, method == "GET")
     milliseconds = 1000 * (time.perf_counter() - began)
+    if status != 200:
+        body = make_error_body(json.loads(body)["error"]["message"], status)
     return make_answer(body, status, {"Server-Timing": f"answer;dur={milliseconds:.1f}"})

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pellucid.server.answer_explorer import answer_about_model, open_page, send_page
 from pellucid.server.app import Shell, ShellRoute
 from pellucid.server.health import show_health, show_metrics
 from pellucid.server.limits import Access, Scope
@@ -17,10 +18,15 @@ Endpoint = Callable[[ServedModel, Request], Awaitable[Response]]
 ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("GET", "/health"): show_health,
     ("GET", "/metrics"): show_metrics,
+    ("GET", "/explore"): open_page,
+    ("GET", "/explore/"): send_page,
+    ("GET", "/explore/{name}"): send_page,
+    ("GET", "/api/{question}"): answer_about_model,
+    ("POST", "/api/{question}"): answer_about_model,
 }
 """What answers each route, by its method and path."""
-PUBLIC_PATHS = frozenset({"/health"})
-"""The routes that ask for no key."""
+PUBLIC_PATHS = frozenset({"/health", "/explore", "/explore/", "/explore/{name}"})
+"""The routes that ask for no key: the files of the page hold no number."""
 
 
 class ServeApp(Shell):

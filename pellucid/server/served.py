@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from pellucid.pretrained import Pretrained
+from pellucid.server.answer_explorer import AnswerExplorer
 from pellucid.server.answers import KeptAnswers
 from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.server.metrics import EngineLoad, Metrics
@@ -66,3 +67,8 @@ class ServedModel:
     """Whether a signal came: running answers are ended, and new requests are refused."""
     answers: KeptAnswers = field(default_factory=KeptAnswers)
     """Those that may be opened in the explorer: `answers.keep(prompt_ids, new_ids)` returns the trace id."""
+    explorer: AnswerExplorer = field(init=False)
+    """What opens them, in a process of its own; whoever made this calls `explorer.close()` in the end."""
+
+    def __post_init__(self) -> None:
+        self.explorer = AnswerExplorer(self.pretrained.provenance.path, self.answers)

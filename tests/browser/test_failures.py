@@ -87,7 +87,7 @@ def test_a_stopped_server_says_so(visit: Callable[..., Visitor]) -> None:
     page = visitor.explore(server)
     server.stop()
     go(page, why("logits[t=1,v=2]"))
-    assert "pellucid explore" in page.inner_text(".failure")
+    assert "terminal" in page.inner_text(".failure")
 
 
 def test_a_page_without_its_key_is_not_blank(

@@ -109,7 +109,7 @@ def run_served(
     async def serve() -> None:
         loading = asyncio.create_task(engine.start())
         await server.serve([listening])
-        await engine.close()
+        await asyncio.gather(engine.close(), app.served.explorer.close())
         with contextlib.suppress(Exception, asyncio.CancelledError):
             loading.cancel()
             await loading

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from pellucid.interop.resolve import open_model
 from pellucid.server.limits import Access
 from pellucid.server.metrics import EngineLoad
 from pellucid.server.serve_app import ServeApp
@@ -24,7 +25,7 @@ class StillEngine:
 
 
 def make_app(state: EngineState = "ready") -> ServeApp:
-    served = ServedModel("model", cast(Any, None), cast(ServingEngine, StillEngine(state)))
+    served = ServedModel("model", open_model("abcd"), cast(ServingEngine, StillEngine(state)))
     return ServeApp(served, Access(8000, KEY))
 
 

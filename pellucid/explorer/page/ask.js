@@ -5,7 +5,7 @@
 
 const MOST_ANSWERS = 400;
 
-/** A question without an answer: "missing" from an exported page, "refused" with a message, or "lost". */
+/** A question without an answer: "missing" in an exported page, "refused", "locked" without the key, "lost". */
 export class AskError extends Error {
   constructor(message, kind, remedy = null) {
     super(message);
@@ -29,8 +29,13 @@ export const isExported = embedded !== null;
 export function takeKey() {
   const found = /^#key=([^&]*)&?(.*)$/.exec(location.hash);
   if (!found) return;
-  sessionStorage.setItem("pellucid.key", found[1]);
+  keepKey(found[1]);
   history.replaceState(null, "", location.pathname + location.search + (found[2] ? `#${found[2]}` : ""));
+}
+
+/** Keeps the key for this tab. */
+export function keepKey(key) {
+  sessionStorage.setItem("pellucid.key", key);
 }
 
 function readKey() {
@@ -85,9 +90,10 @@ async function send(question, options) {
     answer = await response.json();
   } catch {
     const fact = response ? `It answered ${response.status} without a message.` : "The server does not answer.";
-    throw new AskError(fact, "lost", "Is `pellucid explore` still running in its terminal?");
+    throw new AskError(fact, "lost", "Is Pellucid still running in its terminal?");
   }
   if (response.ok) return answer;
   const { message, remedy } = answer?.error ?? {};
-  throw new AskError(message ?? `The server answered ${response.status}.`, "refused", remedy);
+  const kind = response.status === 401 ? "locked" : "refused";
+  throw new AskError(message ?? `The server answered ${response.status}.`, kind, remedy);
 }

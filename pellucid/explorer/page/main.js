@@ -2,7 +2,7 @@
  * The page: routes, history, focus, live region. CONTRIBUTING.md says how a screen is written, and what `page` has.
  */
 
-import { ask, AskError, isExported, post, takeKey } from "./ask.js";
+import { ask, AskError, isExported, keepKey, post, takeKey } from "./ask.js";
 import { attentionScreen } from "./attention.js";
 import { h, visible } from "./dom.js";
 import { canEdit, listenToUndo, startEdit } from "./edit.js";
@@ -21,6 +21,7 @@ const FAILURES = {
   missing: "Not in this page",
   lost: "No answer",
   refused: "This cannot be shown",
+  locked: "The server asks for its key",
 };
 
 const main = document.getElementById("main");
@@ -79,7 +80,7 @@ async function reload() {
   if (page.session.busy) timer = setTimeout(poll, POLL_MS);
 }
 
-/** Asks for the session again and again while something runs; draws the first trace when it is there. */
+/** Asks for the session while something runs; draws the first trace when it is there. */
 async function poll() {
   const hadTrace = page.trace !== null;
   try {
@@ -90,12 +91,13 @@ async function poll() {
   if (!hadTrace && !isRunning && (page.trace || !page.session.busy)) route();
 }
 
-async function run(given) {
+async function run(given, question = "run") {
   isRunning = true;
   timer = setTimeout(poll, POLL_MS);
   try {
-    const { trace } = await post("run", given);
+    const { trace, note } = await post(question, given);
     await choose(trace);
+    if (note) main.querySelector("h1").after(h("p", note));
   } finally {
     isRunning = false;
     await reload();
@@ -109,6 +111,14 @@ async function choose(id) {
   page.trace = found;
   drawHeader(page);
   await route(true);
+}
+
+/** Draws the screen of the address bar; of #trace/tr_ID, an answer of the server, when its tokens were run. */
+async function showHash() {
+  const [id, answer] = readHash(location.hash);
+  if (id !== "trace" || !answer?.startsWith("tr_")) return route();
+  main.replaceChildren(...progress());
+  return run({ answer }, "open").catch(showFailure);
 }
 
 /* ---- actions ---- */
@@ -168,7 +178,7 @@ async function route(isSame = false) {
     if (!page.trace && failed) view.prepend(fail(new AskError(failed.message, "refused"), start));
   } catch (error) {
     if (!(error instanceof AskError)) console.error(error);
-    view.replaceChildren(failureHeading(error), fail(error, start, args[0]));
+    showFailure(error, view, args[0]);
   }
   if (number !== drawing) return;
   const hadFocus = main.contains(document.activeElement);
@@ -229,10 +239,13 @@ function focusHeading(view) {
   heading.focus({ preventScroll: true });
 }
 
+/** Makes what `drawHeader` fills while something runs. */
+const progress = () => [h("h1", "Computing the trace"), h("p.progress.faint")];
+
 /** Shows what runs, and below it the model's map, which needs no trace. */
 async function showProgress(view) {
   const below = h("section");
-  view.append(h("h1", "Computing the trace"), h("p.progress.faint"), below);
+  view.append(...progress(), below);
   return mapScreen.show(below, [], page);
 }
 
@@ -247,16 +260,18 @@ function fail(error, retry, at) {
     h("p", error.message),
     error.remedy && h("p", error.remedy),
     isMissing && command && h("p", "This command shows it: ", h("code", command)),
-    !isMissing && h("button", { onclick: again }, "Retry"),
+    error.kind === "locked" ? keyForm() : !isMissing && h("button", { onclick: again }, "Retry"),
   );
 }
 
-function failureHeading(error) {
-  return h("h1", FAILURES[error.kind] ?? FAILURES.refused);
+function keyForm() {
+  const key = h("input", { type: "password", "aria-label": "Key" });
+  const open = (event) => (event.preventDefault(), keepKey(key.value), start());
+  return h("form.ask", { onsubmit: open }, key, h("button", { type: "submit" }, "Open"));
 }
 
-function showFailure(error) {
-  main.replaceChildren(failureHeading(error), fail(error, start));
+function showFailure(error, view = main, at) {
+  view.replaceChildren(h("h1", FAILURES[error.kind] ?? FAILURES.refused), fail(error, start, at));
 }
 
 /* ---- start ---- */
@@ -267,14 +282,14 @@ async function start() {
   } catch (error) {
     return showFailure(error);
   }
-  await route();
+  await showHash();
 }
 
 function onHashChange() {
   if (location.hash.startsWith("#key=")) {
     takeKey();
     start();
-  } else if (page.session) route();
+  } else if (page.session) showHash();
 }
 
 /** Uncovers a number in place of opening it. */

@@ -40,7 +40,7 @@ export const readScreen = {
     page.position = t;
     const side = h("div");
     main.append(h("div.columns", await nextTokens(t === last ? null : t, 0, page), side));
-    const parts = trace.target === null && !trace.has_gradients ? [] : [targetTokens(page)];
+    const parts = trace.has_target || trace.has_gradients ? [targetTokens(page)] : [];
     if (trace.has_gradients) parts.push(largestGradients(page));
     const drawn = parts.map((part) => part.catch(errorLine));
     return { settled: Promise.all(drawn).then((made) => side.append(...made)) };

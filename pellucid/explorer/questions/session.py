@@ -70,6 +70,7 @@ def _describe_trace(session: Session, summary: TraceSummary) -> dict[str, Any]:
         "tokens": session.label_tokens(summary.ids[:MOST_TOKENS]),
         "prompt": None if request is None else session.write_prompt(request.prompt),
         "target": None if request is None else session.write_prompt(request.target),
+        "has_target": request is not None and request.target is not None,
         "prompts": summary.prompts,
         "update": request.update if request else None,
         "lr": request.lr if request else None,
