@@ -10,7 +10,7 @@ from typing import Any
 from pellucid import notebook
 from pellucid.config import ModelConfig
 from pellucid.dtypes import BY_NAME, FLOAT_STORAGE, Array
-from pellucid.errors import FileError, did_you_mean, show
+from pellucid.errors import FileError, TokenError, did_you_mean, show
 from pellucid.files import need
 from pellucid.format import escape_controls, pluralize
 from pellucid.text.tokenizer import Tokenizer
@@ -126,6 +126,29 @@ class Pretrained:
         names = (special.bos, special.eos, "\n" if self.tokenizer.kind == "characters" else None)
         found = (self.tokenizer.id_of(name) for name in names if name is not None)
         return next((id for id in found if id is not None), None)
+
+    def need_tokenizer(self) -> Tokenizer:
+        """Returns the tokenizer; a TokenError where the model came without one."""
+        if self.tokenizer is None:
+            raise TokenError(
+                f"{self.name} came without a tokenizer: give token ids, [1, 2, 3], instead of text."
+            )
+        return self.tokenizer
+
+    def encode(self, text: str, parse_special: bool = False) -> list[int]:
+        """Returns the ids of a text, with the bos token in front where the model wants one."""
+        return self.bos_ids + self.need_tokenizer().encode(text, parse_special)
+
+    def encode_start(self, text: str, parse_special: bool = False) -> list[int]:
+        """Returns the ids of a text to continue; an empty one is the token that a text begins with."""
+        if ids := self.encode(text, parse_special):
+            return ids
+        if self.start_id is None:
+            raise TokenError(
+                f"the prompt is empty, and {self.name} has no token with which a text begins; give at least "
+                "one token."
+            )
+        return [self.start_id]
 
 
 def check_token_ids(pretrained: Pretrained) -> None:

@@ -1,16 +1,17 @@
 """What a request says, read strictly: a query string or a JSON body has one meaning, or it is refused."""
 
 import asyncio
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
 from starlette.types import Receive
 
-from pellucid.errors import quote, show
+from pellucid.errors import PellucidError, quote, show
 from pellucid.server.limits import Limits, RequestError, Scope, find_header
 
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
@@ -47,6 +48,17 @@ def refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise RequestError(f"{show(key)} is given twice: give it once.")
         found[key] = value
     return found
+
+
+@contextlib.contextmanager
+def request_errors(param: str | None) -> Iterator[None]:
+    """Turns an error that a request's own values cause into its refusal, which names the field."""
+    try:
+        yield
+    except RequestError:
+        raise
+    except PellucidError as error:
+        raise RequestError(str(error), param=param) from None
 
 
 def check_no_query(scope: Scope) -> None:

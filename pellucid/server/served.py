@@ -9,6 +9,7 @@ from pellucid.server.answer_explorer import AnswerExplorer
 from pellucid.server.answers import KeptAnswers
 from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.server.metrics import EngineLoad, Metrics
+from pellucid.server.prompts import PromptEncoder
 
 EngineState = Literal["loading", "ready", "unhealthy"]
 
@@ -69,6 +70,9 @@ class ServedModel:
     """Those that may be opened in the explorer: `answers.keep(prompt_ids, new_ids)` returns the trace id."""
     explorer: AnswerExplorer = field(init=False)
     """What opens them, in a process of its own; whoever made this calls `explorer.close()` in the end."""
+    encoder: PromptEncoder = field(init=False)
+    """Texts and conversations as ids; whoever made this calls `encoder.close()` in the end."""
 
     def __post_init__(self) -> None:
         self.explorer = AnswerExplorer(self.pretrained.provenance.path, self.answers)
+        self.encoder = PromptEncoder(self.pretrained)

@@ -170,10 +170,10 @@ class Chat:
                 "text, and conversations are encoded piece by piece. Byte-level tokenizers work."
             )
 
-    def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Returns the ids of a conversation with the generation prompt."""
+    def prompt(self, messages: Sequence[Message], asking: bool = True) -> list[int]:
+        """Returns the ids of a conversation, with the generation prompt unless `asking` is false."""
         inert, mark = self._inert(messages)
-        return self._encode(self.template.render(inert, asking=True), mark)
+        return self._encode(self.template.render(inert, asking), mark)
 
     def end_of_turn(self) -> int | None:
         """Returns the special token that ends an answer in this template, or None where there is none."""
@@ -251,8 +251,7 @@ def _special(tokenizer: Tokenizer) -> tuple[dict[str, int], list[str], str]:
     """Returns the ids of all tokens that are parsed in a rendered text, the names of the special ones, and a
     pattern for all of them, the longest first; lstrip and rstrip include the spaces beside a token."""
     if not isinstance(tokenizer, StandardTokenizer):
-        names = tokenizer.special.names()
-        ids = {name: id for name in names if (id := tokenizer.id_of(name)) is not None}
+        ids, names = tokenizer.special_tokens, tokenizer.special.names()
         return ids, names, "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     entries = sorted(tokenizer.file["added_tokens"], key=lambda entry: -len(entry["content"]))
     pattern = "|".join(

@@ -49,6 +49,9 @@ def _with_the_rest(pattern: str) -> str:
 
 
 LARGEST_ID = 1 << 24
+LONG_TEXT = 8_192
+"""Characters from which on the library encodes without offsets, and other threads run meanwhile; the call
+itself takes longer."""
 CONTEXT = 4
 """Tokens of left context that a streaming decoder keeps; a character has at most as many bytes."""
 T = TypeVar("T")
@@ -149,6 +152,23 @@ class StandardTokenizer(Tokenizer):
         id = self.file["model"].get("unk_id")  # Unigram names it by its id
         return id if isinstance(id, int) else None
 
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        added = [entry["content"] for entry in self.file["added_tokens"] if entry["special"]]
+        return {name: self.added[name] for name in added} | super().special_tokens
+
+    @cached_property
+    def longest_token(self) -> int | None:
+        before = self.file.get("pre_tokenizer") or {}
+        steps = before["pretokenizers"] if before.get("type") == "Sequence" else [before]
+        keeps_all = all(
+            step.get("type") in ("ByteLevel", "Digits", "Split") and step.get("behavior") != "Removed"
+            for step in steps
+        )
+        if not (self.byte_level and keeps_all) or self.file.get("normalizer") or self.unknown_id is not None:
+            return None
+        return max(map(len, self._bytes), default=0)
+
     @cached_property
     def _merged(self) -> set[int]:
         return {
@@ -180,7 +200,11 @@ class StandardTokenizer(Tokenizer):
                     fast.encode(text, allowed_special="all") if parse_special else fast.encode_ordinary(text)
                 )
             )
-        return list(self._encoding(text, self._parsing if parse_special else self.library).ids)
+        library = self._parsing if parse_special else self.library
+        if len(text) > LONG_TEXT:
+            encode = library.encode_batch_fast
+            return list(self._call(lambda: encode([text], add_special_tokens=False)[0].ids))
+        return list(self._encoding(text, library).ids)
 
     def encode_array(self, text: str) -> Ids:
         if (fast := self._fast) is None:

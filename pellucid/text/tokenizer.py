@@ -60,6 +60,18 @@ class Tokenizer(ABC):
         return None
 
     @property
+    def special_tokens(self) -> dict[str, int]:
+        """The ids of the tokens that a text cannot name unless they are parsed, by their names."""
+        found = {name: self.id_of(name) for name in self.special.names()}
+        return {name: id for name, id in found.items() if id is not None}
+
+    @property
+    def longest_token(self) -> int | None:
+        """The most bytes of a text that one token can stand for; None where that has no bound, because some
+        of a text is dropped, or is unknown at any length."""
+        return None
+
+    @property
     def byte_tokens(self) -> frozenset[int]:
         """The ids of tokens that are a byte of a character which has no token of its own (byte fallback)."""
         return frozenset()

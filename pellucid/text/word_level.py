@@ -164,6 +164,10 @@ class CharacterTokenizer(WordLevelTokenizer):
     def kind(self) -> str:
         return "characters"
 
+    @property
+    def longest_token(self) -> int:
+        return 4  # bytes of a character, known or unknown
+
     def decode(self, ids: Iterable[int]) -> str:
         return "".join(self.token(id) for id in ids)
 

@@ -32,7 +32,7 @@ from pellucid.workbench.chatting import chat, chat_prompt
 from pellucid.workbench.checks import check_engine, resolve_device
 from pellucid.workbench.evaluating import evaluate
 from pellucid.workbench.generating import astream, generate, generate_ids, stream
-from pellucid.workbench.prompts import NOT_IDS, Prompt, check_ids, check_prompt, encode_text, split_prompts
+from pellucid.workbench.prompts import NOT_IDS, Prompt, check_ids, check_prompt, split_prompts
 from pellucid.workbench.score import Score
 from pellucid.workbench.tracing import trace
 
@@ -122,11 +122,7 @@ class Model:
     @property
     def tokenizer(self) -> Tokenizer:
         """Its tokenizer; a TokenError where it came without one."""
-        if self.pretrained.tokenizer is None:
-            raise TokenError(
-                f"{self.name} came without a tokenizer: give token ids, [1, 2, 3], instead of text."
-            )
-        return self.pretrained.tokenizer
+        return self.pretrained.need_tokenizer()
 
     @property
     def device(self) -> str:
@@ -199,7 +195,7 @@ class Model:
         """
         check_bool("parse_special", parse_special)
         if isinstance(prompt, str):
-            ids = encode_text(self, prompt, parse_special)
+            ids = self.pretrained.encode(prompt, parse_special)
         else:
             ids = check_ids(prompt, "prompt")
         if not ids:

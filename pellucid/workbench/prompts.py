@@ -97,25 +97,12 @@ def parse_prompt(model: "Model", prompt: Any) -> Any:
     return [int(id) for id in ids]
 
 
-def encode_text(model: "Model", text: str, parse_special: bool = False) -> list[int]:
-    """Returns the ids of a text, with the bos token in front where the model wants one."""
-    ids = model.tokenizer.encode(text, parse_special)
-    return model.pretrained.bos_ids + ids
-
-
 def encode_start(model: "Model", prompt: Prompt, parse_special: bool = False) -> list[int]:
     """Returns the ids of a prompt to continue; an empty text is the token that a text begins with."""
     check_bool("parse_special", parse_special)
     if not isinstance(prompt, str):
         return model.encode(prompt)
-    if ids := encode_text(model, prompt, parse_special):
-        return ids
-    if (start := model.pretrained.start_id) is None:
-        raise TokenError(
-            f"the prompt is empty, and {model.name} has no token with which a text begins; give at least one "
-            "token."
-        )
-    return [start]
+    return model.pretrained.encode_start(prompt, parse_special)
 
 
 def split_prompts(given: Any, parameter: str = "prompt") -> tuple[list[Any], bool]:

@@ -18,7 +18,7 @@ import transformers
 from pellucid.errors import ConfigError, FileError, TokenError
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
-from pellucid.text.standard import StandardTokenizer
+from pellucid.text.standard import LONG_TEXT, StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 from tests.text.sample_texts import STORY, strings
 
@@ -394,3 +394,37 @@ def test_a_million_of_one_letter_is_encoded_in_linear_time() -> None:
         times.append(time.perf_counter() - start)
     assert times[-1] < 1
     assert times[2] < 8 * times[0]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bpe", "unigram", "wordpiece"])
+@pytest.mark.parametrize("parse_special", [False, True])
+def test_a_long_text_has_the_ids_of_the_library(kind: str, parse_special: bool) -> None:
+    tokenizer = TRAINED[kind]
+    assert isinstance(tokenizer, StandardTokenizer)
+    text = "the cat <end> sat 12\n" * (LONG_TEXT // 20)
+    assert len(text) > LONG_TEXT
+    library = tokenizers.Tokenizer.from_str(tokenizer.text)
+    library.encode_special_tokens = not parse_special
+    assert tokenizer.encode(text, parse_special) == library.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("kind", ["bytes", "characters", "bpe", "unigram", "words", "wordpiece"])
+def test_no_token_stands_for_more_than_the_longest_token(kind: str) -> None:
+    """Texts of one token's bytes, over and over, have at least so many tokens; words drop blanks."""
+    tokenizer = TRAINED[kind]
+    longest = tokenizer.longest_token
+    assert (longest is None) == (kind in ("words", "wordpiece"))
+    for text in (STORY, *(tokenizer.decode([id]) * 9 for id in range(tokenizer.vocab_size))):
+        try:
+            count = len(tokenizer.encode(text))
+        except TokenError:
+            continue
+        assert longest is None or count * longest >= len(text.encode())
+
+
+@pytest.mark.parametrize("kind", ["bytes", "characters", "words", "wordpiece"])
+def test_special_tokens_are_found_by_name(kind: str) -> None:
+    tokenizer = TRAINED[kind]
+    names = tokenizer.special_tokens
+    assert set(tokenizer.special.names()) <= names.keys()
+    assert all(tokenizer.token(id) == name for name, id in names.items())

@@ -1,0 +1,210 @@
+"""Texts and conversations as the ids that the engine takes, off the event loop where that takes long.
+
+    ids = await served.encoder.encode("The cat")
+    ids, stop_ids = await served.encoder.ask([{"role": "user", "content": "Who?"}])
+
+A short text is encoded at once. A long one waits for a thread, since a library takes seconds for megabytes,
+and what cannot fit into the context is refused before. Conversations have a thread of their own, which waits
+for the process of the model's chat template: a slow template holds up other conversations, nothing else.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pellucid.errors import show
+from pellucid.pretrained import Pretrained
+from pellucid.server.limits import RequestError
+from pellucid.server.request import request_errors
+from pellucid.server.work_thread import WorkThread
+from pellucid.text.chat import Chat, check_messages
+
+SHORT_BYTES = 8_192
+"""A text up to here is encoded on the event loop: slow tokenizers take about 1 µs per byte."""
+SHORT_IDS = 4_096
+"""As many ids are decoded on the event loop."""
+MOST_TEXTS, MOST_CHATS = 16, 64
+"""Long texts and conversations that may wait for their threads."""
+MOST_MESSAGE_CHARACTERS = 1 << 20
+"""Of all messages together: a chat template may not write more."""
+CLOSE_SECONDS = 2.0
+"""How long the end of the server waits for a conversation that is being written."""
+
+T = TypeVar("T")
+
+
+class PromptEncoder:
+    """Encodes and decodes for one model. Every prompt that it returns fits into the context."""
+
+    def __init__(self, pretrained: Pretrained) -> None:
+        self.pretrained = pretrained
+        self.context = pretrained.config.context_length
+        self._texts = WorkThread("the tokenizer", MOST_TEXTS)
+        self._conversations = WorkThread("the chat template", MOST_CHATS)
+        self._chat: Chat | None = None
+        self._stop_ids: tuple[int, ...] = ()
+        self._longest: int | None = None
+        self._special: dict[str, int] = {}
+        if pretrained.tokenizer is not None:
+            pretrained.tokenizer.encode("")  # what it builds when it is first used is built before a request
+            self._longest = pretrained.tokenizer.longest_token
+            self._special = pretrained.tokenizer.special_tokens
+
+    async def encode(self, text: str, param: str = "prompt") -> tuple[int, ...]:
+        """Returns the ids of a text to continue, with the bos token where the model wants one; an empty text
+        is the token that a text begins with. `param` is the field that an error names."""
+        if self._longest is not None and count_bytes(text) > self.context * self._longest:
+            raise RequestError(
+                f"this model's context holds {self.context:,} tokens of at most {self._longest:,} bytes, and "
+                f"the text has {count_bytes(text):,} bytes. Shorten it.",
+                param=param,
+                code="context_length_exceeded",
+            )
+        ids = await self._run_on_text(text, param, lambda: self.pretrained.encode_start(text))
+        return self.check_ids(ids, param)
+
+    async def tokenize(self, text: str, adds_bos: bool = True, param: str = "prompt") -> list[int]:
+        """Returns the ids of a text of any length; one that is exactly a special token is that token."""
+        with request_errors(param):
+            tokenizer = self.pretrained.need_tokenizer()
+        first = self.pretrained.bos_ids if adds_bos else []
+        if text in self._special:
+            return [*first, self._special[text]]
+        return await self._run_on_text(text, param, lambda: first + tokenizer.encode(text))
+
+    async def decode(self, ids: Sequence[int], param: str = "tokens") -> str:
+        """Returns the text of ids."""
+        with request_errors(param):
+            tokenizer = self.pretrained.need_tokenizer()
+            check_range(ids, tokenizer.vocab_size, param)
+            if len(ids) <= SHORT_IDS:
+                return tokenizer.decode(ids)
+            return await self._texts.run(lambda: tokenizer.decode(ids))
+
+    def check_ids(self, ids: Sequence[int], param: str = "prompt") -> tuple[int, ...]:
+        """Returns the ids of a prompt; raises where there are none, too many, or one that no token has."""
+        if not ids:
+            raise RequestError("the prompt has no token: give at least one.", param=param)
+        if len(ids) > self.context:
+            raise self.make_context_error(len(ids), param)
+        check_range(ids, self.pretrained.config.vocab_size, param)
+        return tuple(ids)
+
+    async def ask(
+        self, messages: Sequence[Mapping[str, Any]], asks: bool = True
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Returns the ids that ask for the next answer of a conversation, and the tokens that end it.
+
+        The model's own chat template writes it; names of special tokens in a message are ordinary text.
+        Without `asks` it ends with the last message.
+        """
+        given = read_messages(messages)
+        with request_errors("messages"):
+            ids, stop_ids = await self._conversations.run(lambda: self._ask(given, asks))
+        return self.check_ids(ids, "messages"), stop_ids
+
+    def make_context_error(self, count: int, param: str, new_tokens: int = 0) -> RequestError:
+        """Returns the error for a prompt of that many tokens that does not fit, alone or with its answer."""
+        wanted = f"{count:,} tokens" + (f" and {new_tokens:,} new ones" if new_tokens else "")
+        return RequestError(
+            f"this model's context holds {self.context:,} tokens, and {wanted} are asked for. Shorten the "
+            "prompt" + (", or ask for fewer." if new_tokens else "."),
+            param=param,
+            code="context_length_exceeded",
+        )
+
+    async def close(self) -> None:
+        """Ends the threads, and the process of the chat template."""
+        await self._texts.close()
+        await self._conversations.close(self._close_chat, CLOSE_SECONDS)
+
+    async def _run_on_text(self, text: str, param: str, encode: Callable[[], T]) -> T:
+        with request_errors(param):
+            if count_bytes(text) > SHORT_BYTES:
+                return await self._texts.run(encode)
+            await asyncio.sleep(0)  # between the many texts of a list others have their turn
+            return encode()
+
+    # ---- in the thread of the conversations
+
+    def _ask(self, messages: list[dict[str, str]], asks: bool) -> tuple[list[int], tuple[int, ...]]:
+        if self._chat is None:
+            self._chat = open_chat(self.pretrained)
+            end = self._chat.end_of_turn()
+            self._stop_ids = tuple(sorted({*self.pretrained.eos_ids, *([] if end is None else [end])}))
+        return self._chat.prompt(messages, asks), self._stop_ids
+
+    def _close_chat(self) -> None:
+        if self._chat is not None:
+            self._chat.template.close()
+
+
+def open_chat(pretrained: Pretrained) -> Chat:
+    """Returns the model's chat template, in a process of its own."""
+    template = pretrained.chat_template
+    if template is None:
+        raise RequestError(
+            f"{pretrained.name} has no chat template, so a conversation cannot be written for it. Send a "
+            "text to continue to /v1/completions, or serve a model that was trained on conversations.",
+            param="messages",
+        )
+    try:
+        return Chat(template, pretrained.need_tokenizer())
+    except OSError as error:
+        raise RequestError(
+            f"the process of the chat template cannot be started: {error.strerror}. Try again later.",
+            503,
+            Retry_After="1",
+        ) from None
+
+
+def read_messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Returns messages as a template takes them: text parts are joined, and a developer is the system.
+
+    >>> read_messages([{"role": "developer", "content": [{"type": "text", "text": "Be kind."}]}])
+    [{'role': 'system', 'content': 'Be kind.'}]
+    """
+    with request_errors("messages"):
+        found = check_messages([{"role": read_role(each), "content": join_parts(each)} for each in given])
+    size = sum(len(message["content"]) for message in found)
+    if size > MOST_MESSAGE_CHARACTERS:
+        raise RequestError(
+            f"the messages have {size:,} characters; {MOST_MESSAGE_CHARACTERS:,} are the most.",
+            param="messages",
+            code="context_length_exceeded",
+        )
+    return found
+
+
+def read_role(message: Mapping[str, Any]) -> Any:
+    role = message.get("role")
+    return "system" if role == "developer" else role
+
+
+def join_parts(message: Mapping[str, Any]) -> str:
+    """Returns the text of a message, whose content may be a list of parts."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    found = [text for text in texts if isinstance(text, str)]
+    if len(found) < len(parts):
+        raise RequestError(
+            'the content of a message must be a text, or a list of parts {"type": "text", "text": …}, not '
+            f"{show(content)}.",
+            param="messages",
+        )
+    return "".join(found)
+
+
+def check_range(ids: Sequence[int], size: int, param: str) -> None:
+    """Raises where an id is not one of a vocabulary of that size."""
+    if ids and not (min(ids) >= 0 and max(ids) < size):
+        wrong = next(id for id in ids if not 0 <= id < size)
+        raise RequestError(f"no token has the id {show(wrong)}: ids go from 0 to {size - 1:,}.", param=param)
+
+
+def count_bytes(text: str) -> int:
+    """Returns the length of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
