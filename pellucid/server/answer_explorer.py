@@ -22,6 +22,7 @@ from pellucid.format import pluralize
 from pellucid.server.answers import KeptAnswer, KeptAnswers
 from pellucid.server.explorer_app import answer_question, redirect_to_page, send_page_file
 from pellucid.server.limits import RequestError
+from pellucid.server.request import check_media_type
 
 if TYPE_CHECKING:
     from pellucid.server.served import ServedModel
@@ -161,5 +162,7 @@ async def send_page(served: "ServedModel", request: Request) -> Response:
 
 async def answer_about_model(served: "ServedModel", request: Request) -> Response:
     """Answers a question of the page."""
+    if request.method == "POST":
+        check_media_type(request.scope)  # a form of another page starts no process
     await served.explorer.start()
     return await answer_question(served.explorer, request)

@@ -144,7 +144,7 @@ def make_serve_access(
         tuple(dict.fromkeys(own)),
         tuple(map(read_allowed_host, allow_hosts)),
         limits,
-        key_remedy="send it as the header field Authorization: Bearer KEY",
+        key_remedy="send it as the header field Authorization: Bearer KEY, or open /explore/#key=KEY",
         host_remedy=" The option --allow-host of the server allows another name.",
     )
 

@@ -34,13 +34,16 @@ class ServeApp(Shell):
 
     def __init__(self, served: ServedModel, access: Access) -> None:
         self.served = served
-        routes = [self._make_route(*place, endpoint) for place, endpoint in ENDPOINTS.items()]
+        methods: dict[tuple[str, Endpoint], list[str]] = {}
+        for (method, path), endpoint in ENDPOINTS.items():
+            methods.setdefault((path, endpoint), []).append(method)
+        routes = [self._make_route(*place, found) for place, found in methods.items()]
         super().__init__(routes, access)
         self._paths = frozenset(route.path for route in routes)
 
-    def _make_route(self, method: str, path: str, endpoint: Endpoint) -> ShellRoute:
+    def _make_route(self, path: str, endpoint: Endpoint, methods: list[str]) -> ShellRoute:
         answer: Callable[..., Any] = partial(endpoint, self.served)
-        return ShellRoute(path, answer, (method,), is_public=path in PUBLIC_PATHS)
+        return ShellRoute(path, answer, methods, is_public=path in PUBLIC_PATHS)
 
     def record_answer(self, scope: Scope, status: int | None) -> None:
         self.served.metrics.count_request(scope["path"], status, self._paths)

@@ -265,9 +265,9 @@ function fail(error, retry, at) {
 }
 
 function keyForm() {
-  const key = h("input", { type: "password", "aria-label": "Key" });
+  const key = h("input", { type: "password" });
   const open = (event) => (event.preventDefault(), keepKey(key.value), start());
-  return h("form.ask", { onsubmit: open }, key, h("button", { type: "submit" }, "Open"));
+  return h("form.ask", { onsubmit: open }, h("label", "Key ", key), h("button", { type: "submit" }, "Open"));
 }
 
 function showFailure(error, view = main, at) {
