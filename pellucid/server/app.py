@@ -40,6 +40,7 @@ class ShellRoute(Route):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self.is_public:
             check_key(scope["access"], scope)
+            check_not_ending(scope["app"])
         if scope["method"] not in self.methods:
             allowed = ", ".join(sorted(self.methods))
             raise RequestError(f"the method of this path must be one of {allowed}.", 405, Allow=allowed)
@@ -52,9 +53,20 @@ class Shell:
     def __init__(self, routes: Iterable[ShellRoute], access: Access) -> None:
         self.routes = list(routes)
         self.access = access
+        self.is_ending = False
+        """Whether a signal came: requests that have begun are answered, and new ones are refused."""
+        self.n_running = 0
+        """Requests that have begun and are not answered yet."""
         self._router = Router(self.routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.n_running += 1
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self.n_running -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_started = False
 
         async def send_secure(message: Message) -> None:
@@ -76,8 +88,7 @@ class Shell:
         except asyncio.CancelledError:  # the time in which a last answer may be given is over
             if is_started:
                 raise
-            ending = RequestError("the server is ending.", 503, Retry_After="10")
-            await make_refusal(ending)(scope, receive, send_secure)
+            await make_refusal(make_ending_error())(scope, receive, send_secure)
         except Exception as error:
             if is_started:
                 raise
@@ -85,6 +96,17 @@ class Shell:
 
     def record_answer(self, scope: Scope, status: int | None) -> None:
         """Called once for each request, with its answer's status; None where the client left before."""
+
+
+def check_not_ending(app: Shell) -> None:
+    """Raises where the server takes no new requests."""
+    if app.is_ending:
+        raise make_ending_error()
+
+
+def make_ending_error() -> RequestError:
+    """Returns the refusal of a server that ends; the client's next request needs another connection."""
+    return RequestError("the server is ending.", 503, Retry_After="10", Connection="close")
 
 
 def make_refusal(error: Exception) -> Response:

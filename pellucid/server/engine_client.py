@@ -5,6 +5,7 @@ process is started again; the second time the engine stays unhealthy.
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
@@ -39,6 +40,8 @@ MOST_LINE = 2**28
 """Bytes of one step: the scores of the longest prompt are tens of megabytes."""
 MOST_UNSENT = 2**26
 """Bytes of requests that the process has not taken yet; more are refused."""
+UNREADABLE = (ValueError, TypeError, LookupError)
+"""What reading a line raises that is not one of the engine's."""
 CLOSE_SECONDS = 2.0
 """How long the process may take to end by itself."""
 
@@ -122,8 +125,6 @@ class EngineClient:
         self._ids = itertools.count(1)
         self._process: asyncio.subprocess.Process | None = None
         self._running: asyncio.Task[None] | None = None
-        self._loaded: asyncio.Future[EngineReady] | None = None
-        self._is_closed = False
         self._has_line = False
 
     @property
@@ -169,8 +170,6 @@ class EngineClient:
 
     def _check_room(self) -> None:
         """Raises where the engine cannot take another request."""
-        if self._is_closed:
-            raise RequestError("the server is ending.", 503, Retry_After="10")
         if self._state == "loading":
             raise RequestError("the model is loading: try again in a few seconds.", 503, Retry_After="5")
         if self._state == "unhealthy":
@@ -188,26 +187,26 @@ class EngineClient:
     def _write(self, table: dict[str, Any]) -> None:
         """Sends a line; what the pipe does not take stays in memory, and the event loop never waits."""
         line = json.dumps(table, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        if self.pid is not None:
-            assert self._process is not None and self._process.stdin is not None
-            self._process.stdin.write(line)
+        stdin = self._process.stdin if self._process is not None else None
+        if stdin is not None and not stdin.is_closing():
+            stdin.write(line)
 
     # ---- the process
 
     async def start(self) -> EngineReady:
-        """Starts the process, and returns when the model is loaded; raises the error that loading raised."""
-        self._loaded = asyncio.get_running_loop().create_future()
-        self._running = asyncio.create_task(self._run())
-        return await asyncio.shield(self._loaded)
+        """Starts the process and returns when the model is loaded; raises the error that loading raised."""
+        process = await self._open()
+        self._running = asyncio.create_task(self._run(process))
+        assert self.ready is not None
+        return self.ready
 
     async def close(self) -> None:
-        """Ends the process, and every request in flight."""
-        self._is_closed = True
+        """Ends the process, and every request in flight; a call of `start` that waits is the caller's."""
         self.fail_all("the server is ending.")
-        if self._process is not None:
-            await end_process(self._process, CLOSE_SECONDS if self._state == "ready" else 0.0)
         if self._running is not None:
-            await self._running
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        self._state = "unhealthy"
 
     def fail_all(self, message: str) -> None:
         """Ends every request in flight with an error."""
@@ -216,34 +215,9 @@ class EngineClient:
             self._write({"id": id, "do": "cancel"})
             running.fail(RequestError(message, 503, Retry_After="5"))
 
-    async def _run(self) -> None:
-        """Runs the process, and once more where it ends."""
-        assert self._loaded is not None
-        for is_last in (False, True):
-            try:
-                end = await self._run_process()
-            except (PellucidError, OSError) as error:
-                end = str(error)
-                if not self._loaded.done():
-                    self._state = "unhealthy"
-                    self._loaded.set_exception(error)
-                    return
-            self._state = "unhealthy" if is_last or self._is_closed else "loading"
-            self.load = self.load._replace(slots_used=0, queue=0, restarts=1)
-            if self._is_closed:
-                self.fail_all("the server is ending.")
-                return
-            self.fail_all(f"the engine's process ended with {end}; the answer is lost.")
-            logger.error(
-                "the engine's process ended with %s; %s",
-                end,
-                "it is not restarted again." if is_last else "it is restarted.",
-            )
-
-    async def _run_process(self) -> str:
-        """Runs the process until it ends, and returns what ended it."""
-        assert self._loaded is not None
-        self._process = process = await asyncio.create_subprocess_exec(
+    async def _open(self) -> asyncio.subprocess.Process:
+        """Returns a process that has loaded the model."""
+        process = await asyncio.create_subprocess_exec(
             # -P: no module of the current folder is imported
             *(sys.executable, "-P", "-m", self._module, json.dumps(self.options._asdict())),
             stdin=asyncio.subprocess.PIPE,
@@ -252,31 +226,50 @@ class EngineClient:
             env=make_environment(),
             start_new_session=True,  # Ctrl-C at a terminal is the parent's
         )
-        assert process.stdout is not None
-        watch: asyncio.Task[None] | None = None
         try:
+            assert process.stdout is not None
             line = await process.stdout.readline()
             if not line:
                 end = await end_process(process)
                 raise ResourceError(f"the engine's process ended with {end} while the model was loading.")
             self.ready = parse_first(line)
-            self.load = self.load._replace(slots=self.ready.slots)
-            if not self._is_closed:
-                self._state = "ready"
-            if not self._loaded.done():
-                self._loaded.set_result(self.ready)
-            watch = asyncio.create_task(self._watch(process))
+        except BaseException as error:
+            self._state = "unhealthy"
+            await end_process(process)
+            if isinstance(error, UNREADABLE):
+                raise ResourceError("the engine's process wrote a line that cannot be read.") from None
+            raise
+        self.load = self.load._replace(slots=self.ready.slots)
+        self._process, self._state = process, "ready"
+        return process
+
+    async def _run(self, process: asyncio.subprocess.Process) -> None:
+        """Reads what the process writes; where it ends, another one is started, once."""
+        try:
+            await self._read(process)
+            self.load = self.load._replace(restarts=1)
+            await self._read(await self._open())
+        except (PellucidError, OSError) as error:
+            logger.error("%s", error)
+        self._state = "unhealthy"
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        """Takes the lines of a process until it ends; every request in flight ends with it."""
+        assert process.stdout is not None
+        watch = asyncio.create_task(self._watch(process))
+        try:
             while line := await process.stdout.readline():
                 self._has_line = True
                 self._take(parse_step(line))
-            self._state = "loading"  # nothing is sent to a process that is ending
-        except (ValueError, TypeError, LookupError):  # nothing that follows such a line can be trusted
+        except UNREADABLE:  # nothing that follows such a line can be trusted
             logger.error("the engine's process wrote a line that cannot be read")
         finally:
-            if watch is not None:
-                watch.cancel()
+            watch.cancel()
+            self._process, self._state = None, "loading"
+            self.fail_all("the engine failed, and this answer with it: try again.")
+            self.load = self.load._replace(slots_used=0, queue=0)
             end = await end_process(process)
-        return end
+        logger.error("the engine's process ended with %s", end)
 
     def _take(self, step: StepLine) -> None:
         """Hands what a step brought to the requests; readers are woken once, however much it is."""
@@ -300,7 +293,8 @@ class EngineClient:
             self._has_line = False
             await asyncio.sleep(self._hang_seconds / WATCHES)
             silent = 0 if self._has_line else silent + 1
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
 
 
 async def end_process(process: asyncio.subprocess.Process, seconds: float = CLOSE_SECONDS) -> str:

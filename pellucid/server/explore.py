@@ -1,7 +1,6 @@
 """Serving the explorer: a session in a process of its own, the HTTP server before it, and a browser."""
 
 import asyncio
-import importlib.util
 import json
 import secrets
 import signal
@@ -14,6 +13,7 @@ from pellucid.explorer.bundle import read_page_files
 from pellucid.explorer.client import ExplorerWorker
 from pellucid.server.bind import bind, get_port
 from pellucid.server.browser import open_browser
+from pellucid.server.extra import check_extra
 
 DRAIN_SECONDS = 1
 """How long a last answer may take after the signal that ends the server."""
@@ -29,7 +29,10 @@ def explore(
 
     `run` has the parameters of the question `run`, which is asked at once; `say` prints a line.
     """
-    check_extra()
+    check_extra(
+        ("starlette", "uvicorn"),
+        "Without it, `pellucid explore … --export FILE` writes the page as one file.",
+    )
     with bind(port) as listening:
         return asyncio.run(end_by_signal(_explore(listening, source, run, opens_browser, say)))
 
@@ -52,16 +55,6 @@ async def end_by_signal(serving: Coroutine[Any, Any, int | None]) -> int | None:
         if not signals:
             raise
         return signals[0]
-
-
-def check_extra() -> None:
-    """Raises where the packages of a server are not installed."""
-    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"a server needs {' and '.join(missing)}: pip install 'pellucid[serve]'. Without it, "
-            "`pellucid explore … --export FILE` writes the page as one file."
-        )
 
 
 async def _explore(

@@ -12,7 +12,7 @@ from pellucid.server.served import ServedModel
 
 async def show_health(served: ServedModel, request: Request) -> Response:
     """Answers GET /health: 200 with `ready`, else 503 with `loading`, `unhealthy` or `ending`."""
-    state = "ending" if served.is_ending else served.engine.state
+    state = "ending" if request.app.is_ending else served.engine.state
     return make_answer(json.dumps({"status": state}).encode(), 200 if state == "ready" else 503)
 
 

@@ -1,9 +1,11 @@
 """Listening: the signals that end a server, and uvicorn with every choice made here."""
 
 import contextlib
+import math
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from uvicorn import Config, Server
@@ -41,10 +43,47 @@ class SignalledServer(Server):
         self.ended_by = sig
 
 
+class DrainingServer(SignalledServer):
+    """A server that a signal ends when it has answered what it was asked before.
+
+    Until then it listens, so that new requests are refused with a reason; uvicorn would close its sockets at
+    once. When the time is over, `give_up` ends the answers that still run. A second signal waits for nothing.
+    """
+
+    def __init__(self, app: Shell, drain_seconds: int, give_up: Callable[[], None]) -> None:
+        super().__init__(make_config(app, drain_seconds))
+        self._app, self._seconds, self._give_up = app, drain_seconds, give_up
+        self._deadline: float | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit = self._app.is_ending
+        self._app.is_ending = True
+        self.ended_by = sig
+
+    async def on_tick(self, counter: int) -> bool:
+        """Looks, ten times a second, whether the last answer is given or the time is over."""
+        if self._app.is_ending and not self.should_exit:
+            now = time.monotonic()
+            self._deadline = self._deadline or now + self._seconds
+            if now >= self._deadline:
+                self._give_up()
+            self.should_exit = now >= self._deadline or not self._app.n_running
+            # what is left is to send the ends of answers to clients that read slowly
+            self.config.timeout_graceful_shutdown = max(1, math.ceil(self._deadline - now))
+        if self.force_exit:
+            self.config.timeout_graceful_shutdown = 1
+        return await super().on_tick(counter)
+
+
 def make_server(app: Shell, drain_seconds: int) -> SignalledServer:
     """Returns the server of an application; `drain_seconds` is how long a last answer may take."""
+    return SignalledServer(make_config(app, drain_seconds))
+
+
+def make_config(app: Shell, drain_seconds: int) -> Config:
+    """Returns every choice that uvicorn leaves."""
     limits = app.access.limits
-    config = Config(
+    return Config(
         app,
         http=make_protocol(limits),  # uvicorn's own choice takes other parsers where they are installed
         loop="asyncio",
@@ -61,4 +100,3 @@ def make_server(app: Shell, drain_seconds: int) -> SignalledServer:
         timeout_keep_alive=limits.idle_seconds,
         timeout_graceful_shutdown=drain_seconds,
     )
-    return SignalledServer(config)

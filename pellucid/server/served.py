@@ -64,15 +64,18 @@ class ServedModel:
     created: int = field(default_factory=lambda: int(time.time()))
     """When it began to be served, in seconds since 1970."""
     metrics: Metrics = field(default_factory=Metrics)
-    is_ending: bool = False
-    """Whether a signal came: running answers are ended, and new requests are refused."""
     answers: KeptAnswers = field(default_factory=KeptAnswers)
     """Those that may be opened in the explorer: `answers.keep(prompt_ids, new_ids)` returns the trace id."""
     explorer: AnswerExplorer = field(init=False)
-    """What opens them, in a process of its own; whoever made this calls `explorer.close()` in the end."""
+    """What opens them, in a process of its own."""
     encoder: PromptEncoder = field(init=False)
-    """Texts and conversations as ids; whoever made this calls `encoder.close()` in the end."""
+    """Texts and conversations as ids."""
 
     def __post_init__(self) -> None:
         self.explorer = AnswerExplorer(self.pretrained.provenance.path, self.answers)
         self.encoder = PromptEncoder(self.pretrained)
+
+    async def close(self) -> None:
+        """Ends what was started to answer requests, apart from the engine."""
+        await self.encoder.close()
+        await self.explorer.close()

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from pellucid.server.bind import bind, get_port
 from pellucid.server.engine_client import HANG_SECONDS, MODULE, EngineClient
 from pellucid.server.engine_lines import EngineOptions
 from pellucid.server.limits import LIMITS, Limits, make_serve_access
-from pellucid.server.listen import make_server
+from pellucid.server.listen import DrainingServer
+from pellucid.server.serve import run_until_signal
 from pellucid.server.serve_app import ServeApp
 from pellucid.server.served import ServedModel
 from pellucid.workbench.model import Model
@@ -104,17 +106,10 @@ def run_served(
     pretrained, listening = open_model("abcd" if module == STAND_IN else model), bind(0)
     access = make_serve_access(get_port(listening), "127.0.0.1", key, limits=limits)
     app = ServeApp(ServedModel(name or pretrained.name, pretrained, engine), access)
-    server, loop = make_server(app, drain_seconds=1), asyncio.new_event_loop()
-
-    async def serve() -> None:
-        loading = asyncio.create_task(engine.start())
-        await server.serve([listening])
-        await asyncio.gather(engine.close(), app.served.explorer.close())
-        with contextlib.suppress(Exception, asyncio.CancelledError):
-            loading.cancel()
-            await loading
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    server = DrainingServer(app, 1, partial(engine.fail_all, "the server is ending."))
+    loop = asyncio.new_event_loop()
+    serving = run_until_signal(listening, server, app.served, engine, lambda ready: None)
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serving))
     thread.start()
     try:
         while waits and engine.state == "loading" and thread.is_alive():

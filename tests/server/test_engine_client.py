@@ -45,7 +45,7 @@ def test_pieces_come_in_order_and_the_end_has_the_seed() -> None:
             with pytest.raises(RequestError) as refused:
                 client.generate(ask())
             assert refused.value.status == 503 and "Retry-After" in refused.value.headers
-            assert (await client.start()).slots == 4 and client.state == "ready"
+            assert (await client.start()).slots == 4
             many = [client.generate(ask(count, seed=count)) for count in (3, 9, 50)]
             texts = await asyncio.gather(*map(read_text, many))
             assert [text.count(" ") for text in texts] == [3, 9, 50]

@@ -61,7 +61,7 @@ def test_health_says_the_state_of_the_engine_without_a_key(state: EngineState, s
 
 def test_a_server_that_ends_is_not_healthy() -> None:
     app = make_app("ready")
-    app.served.is_ending = True
+    app.is_ending = True
     found, body = ask(app, "/health")
     assert (found, json.loads(body)) == (503, {"status": "ending"})
 

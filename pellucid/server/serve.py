@@ -1,0 +1,115 @@
+"""Serving a model: HTTP in this process, the engine in another, until a signal ends both."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pellucid.format import format_bytes, pluralize
+from pellucid.server.bind import bind, get_port
+from pellucid.server.extra import check_extra
+from pellucid.server.hosts import check_exposure, list_own_hosts, resolve_address
+
+if TYPE_CHECKING:  # they need the packages of the extra
+    from pellucid.server.engine_client import EngineClient
+    from pellucid.server.engine_lines import EngineReady
+    from pellucid.server.listen import DrainingServer
+    from pellucid.server.served import ServedModel
+
+PACKAGES = ("starlette", "uvicorn", "prometheus_client")
+DRAIN_SECONDS = 30
+"""How long running answers may take after the signal that ends the server."""
+
+Say = Callable[[str], None]
+
+
+def serve(
+    model: str,
+    *,
+    host: str,
+    port: int,
+    key: str | None,
+    key_file: Path | None = None,
+    name: str,
+    allow_hosts: Iterable[str],
+    slots: int | None,
+    queue: int,
+    dtype: str,
+    device: str,
+    cache: str | None,
+    say: Say,
+) -> int | None:
+    """Serves a model until a signal ends it; returns that signal.
+
+    `key_file` is where the key was read, for the example that is printed; `say` prints a line.
+    """
+    check_extra(PACKAGES)
+    address = resolve_address(host)
+    check_exposure(address, key)
+    with bind(port, address) as listening:
+        from pellucid.interop.resolve import open_model
+        from pellucid.server.curl_line import make_curl_line
+        from pellucid.server.engine_client import EngineClient
+        from pellucid.server.engine_lines import EngineOptions
+        from pellucid.server.limits import make_serve_access
+        from pellucid.server.listen import DrainingServer
+        from pellucid.server.serve_app import ServeApp
+        from pellucid.server.served import ServedModel
+
+        access = make_serve_access(get_port(listening), address, key, allow_hosts)
+        pretrained, url = open_model(model), make_url(address, access.port)
+        engine = EngineClient(EngineOptions(model, slots, queue, dtype, device, cache))
+        served = ServedModel(name, pretrained, engine)
+        server = DrainingServer(
+            ServeApp(served, access), DRAIN_SECONDS, partial(engine.fail_all, "the server is ending.")
+        )
+
+        def say_ready(ready: "EngineReady") -> None:
+            room = f"{pluralize(ready.slots, 'slot')} of {ready.capacity:,} tokens"
+            say(f"{url}/v1 serves {name} with {room}; their cache takes {format_bytes(ready.cache_bytes)}.")
+            say(make_curl_line(url, pretrained, key is not None, key_file))
+            say("Ctrl-C ends the server.")
+
+        say(f"{name} is loading; {url}/health says when it is ready.")
+        return asyncio.run(run_until_signal(listening, server, served, engine, say_ready))
+
+
+async def run_until_signal(
+    listening: socket.socket,
+    server: "DrainingServer",
+    served: "ServedModel",
+    engine: "EngineClient",
+    say_ready: Callable[["EngineReady"], None],
+) -> int | None:
+    """Serves until a signal comes and running answers are given, and returns it; raises where the model does
+    not load. Requests are answered while it loads: `/health` says so, and others are refused."""
+
+    async def load() -> None:
+        try:
+            say_ready(await engine.start())
+        except BaseException:
+            server.should_exit = True
+            raise
+
+    loading = asyncio.create_task(load())
+    try:
+        await server.serve([listening])
+        if loading.done():
+            loading.result()
+        return server.ended_by
+    finally:
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        await asyncio.gather(engine.close(), served.close())
+
+
+def make_url(address: str, port: int) -> str:
+    """Returns where a server can be asked from this machine.
+
+    >>> make_url("127.0.0.1", 8000), make_url("::1", 8000), make_url("0.0.0.0", 80)
+    ('http://127.0.0.1:8000', 'http://[::1]:8000', 'http://127.0.0.1:80')
+    """
+    every = "[::1]" if ":" in address else "127.0.0.1"
+    return f"http://{(list_own_hosts(address) or [every])[0]}:{port}"

@@ -1,0 +1,37 @@
+"""`python -m tests.server.serve_stand_in MODEL PORT` serves as the command does, with a stand-in engine."""
+
+import signal
+import sys
+from functools import partial
+
+from pellucid.errors import PellucidError
+from pellucid.server import engine_client
+from pellucid.server.serve import serve
+from tests.server.served import STAND_IN
+
+
+def main(model: str, port: str) -> None:
+    engine_client.EngineClient = partial(engine_client.EngineClient, module=STAND_IN)  # type: ignore[misc, assignment]
+    try:
+        ended_by = serve(
+            model,
+            host="127.0.0.1",
+            port=int(port),
+            key=None,
+            name="stand-in",
+            allow_hosts=(),
+            slots=4,
+            queue=2,
+            dtype="float32",
+            device="cpu",
+            cache=None,
+            say=partial(print, flush=True),
+        )
+    except PellucidError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    sys.exit(0 if ended_by == signal.SIGTERM else 130)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,142 @@
+"""The life of a server: it listens while the model loads, ends by signals, and leaves no process behind."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pellucid.errors import PellucidError, UsageError
+from pellucid.server.bind import bind, get_port
+from pellucid.server.serve import serve
+from tests.server.served import run_served
+
+OPTIONS: dict[str, Any] = {
+    "host": "127.0.0.1",
+    "port": 0,
+    "key": None,
+    "name": "any",
+    "allow_hosts": (),
+    "slots": 4,
+    "queue": 2,
+    "dtype": "float32",
+    "device": "cpu",
+    "cache": None,
+    "say": lambda text: None,
+}
+
+
+@contextlib.contextmanager
+def run_command(model: str | Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Runs a server in a process of its own with a stand-in engine; gives it and its address."""
+    arguments = (sys.executable, "-m", "tests.server.serve_stand_in", str(model), "0")
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            yield process, next((word for word in first.split() if word.startswith("http")), "")
+        finally:
+            process.kill()
+
+
+def ask(address: str) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(address, timeout=10) as found:
+            return found.status, json.load(found)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 10) -> None:
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def find_children(parent: int) -> list[int]:
+    """Returns the processes that a process has started."""
+    return [int(word) for word in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True
+
+
+def test_two_servers_run_at_once_and_no_engine_outlives_its_server() -> None:
+    with run_command("abcd") as (ended, one), run_command("abcd") as (killed, other):
+        for address in (one, other):
+            wait_until(lambda address=address: ask(address)[0] == 200)  # type: ignore[misc]
+        engines = [*find_children(ended.pid), *find_children(killed.pid)]
+        assert len(engines) == 2
+        ended.send_signal(signal.SIGTERM)
+        killed.kill()
+        assert ended.wait(5) == 0
+        said, errors = ended.communicate()
+        assert "4 slots of 512 tokens" in said and "curl http" in said and not errors
+        wait_until(lambda: all(map(has_ended, engines)), 2)
+
+
+def test_a_model_that_loads_is_reported_and_a_signal_ends_it(tmp_path: Path, tiny_model: Path) -> None:
+    with run_command(shutil.copytree(tiny_model, tmp_path / "loads")) as (process, address):
+        assert ask(address) == (503, {"status": "loading"})
+        wait_until(lambda: bool(find_children(process.pid)))
+        (engine,) = find_children(process.pid)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 0 and process.communicate() == ("", "")
+        wait_until(lambda: has_ended(engine), 2)
+
+
+def test_a_model_that_does_not_load_ends_the_command_with_the_reason(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    with run_command(shutil.copytree(tiny_model, tmp_path / "fails")) as (process, _):
+        assert process.wait(10) == 2
+        assert process.communicate() == ("", "the weights are damaged.\n")
+
+
+def test_a_port_in_use_and_a_model_that_is_none_are_found_before_anything_starts() -> None:
+    with bind(0) as listening, pytest.raises(UsageError, match="in use"):
+        serve("no such model", **OPTIONS | {"port": get_port(listening)})
+    with pytest.raises(PellucidError, match="no such model"):
+        serve("no such model", **OPTIONS)
+    with pytest.raises(UsageError, match="needs a key"):
+        serve("abcd", **OPTIONS | {"host": "0.0.0.0"})
+
+
+def test_the_process_that_serves_does_not_import_torch() -> None:
+    script = (
+        "import sys\n"
+        "from pellucid.interop.resolve import open_model\n"
+        "open_model('abcd').tokenizer.encode('A B')\n"
+        "import pellucid.server.serve, pellucid.server.serve_app, pellucid.server.engine_client\n"
+        "import pellucid.server.listen, pellucid.server.curl_line\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_killed_engine_is_reported_by_health() -> None:
+    """Kill −9 twice: the server serves again after the first time, and not after the second."""
+    with run_served("any", module="tests.server.stand_in_engine") as served:
+        for status, state in ((200, "ready"), (503, "unhealthy")):
+            assert served.engine.pid is not None
+            os.kill(served.engine.pid, signal.SIGKILL)
+            wait_until(lambda: served.engine.pid is None, 5)
+            wait_until(lambda: served.engine.state != "loading", 5)
+            answer = served.ask("GET", "/health")
+            assert (answer.status, json.loads(answer.body)) == (status, {"status": state})
