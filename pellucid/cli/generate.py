@@ -141,7 +141,7 @@ def _read_call(
     from pellucid.generation.settings.resolve import describe
     from pellucid.workbench.generation_options import GenerationCall, own_settings, read_engine_options
 
-    resolved = sampling.resolve(own_settings(model), model.pretrained.tokenizer)
+    resolved = sampling.resolve(own_settings(model.pretrained), model.pretrained.tokenizer)
     if sampling.preset:
         print(describe(*resolved), file=sys.stderr)
     given = {key: value for key, value in run.items() if value is not None}

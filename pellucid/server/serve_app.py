@@ -9,6 +9,8 @@ from starlette.responses import Response
 
 from pellucid.server.answer_explorer import answer_about_model, open_page, send_page
 from pellucid.server.app import Shell, ShellRoute
+from pellucid.server.chat import answer_chat
+from pellucid.server.completions import complete
 from pellucid.server.health import show_health, show_metrics
 from pellucid.server.limits import Access, Scope
 from pellucid.server.served import ServedModel
@@ -23,6 +25,8 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("GET", "/explore/{name}"): send_page,
     ("GET", "/api/{question}"): answer_about_model,
     ("POST", "/api/{question}"): answer_about_model,
+    ("POST", "/v1/completions"): complete,
+    ("POST", "/v1/chat/completions"): answer_chat,
 }
 """What answers each route, by its method and path."""
 PUBLIC_PATHS = frozenset({"/health", "/explore", "/explore/", "/explore/{name}"})

@@ -2,12 +2,16 @@
 
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, Protocol
 
+from pellucid.errors import show
 from pellucid.pretrained import Pretrained
 from pellucid.server.answer_explorer import AnswerExplorer
 from pellucid.server.answers import KeptAnswers
 from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
+from pellucid.server.limits import RequestError
+from pellucid.server.logprobs import TokenTexts
 from pellucid.server.metrics import EngineLoad, Metrics
 from pellucid.server.prompts import PromptEncoder
 
@@ -79,3 +83,18 @@ class ServedModel:
         """Ends what was started to answer requests, apart from the engine."""
         await self.encoder.close()
         await self.explorer.close()
+
+    @cached_property
+    def token_texts(self) -> TokenTexts:
+        """The text of every token, as log-probabilities list it."""
+        return TokenTexts(self.pretrained.tokenizer)
+
+    def check_name(self, name: str | None) -> None:
+        """Raises where a request names another model; it may name none."""
+        if name not in (None, self.name):
+            raise RequestError(
+                f"the model {show(name)} is not served here: use {self.name!r}, or omit model.",
+                404,
+                param="model",
+                code="model_not_found",
+            )

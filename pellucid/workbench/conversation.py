@@ -423,7 +423,7 @@ def resolve_chat_sampling(
 ) -> ResolvedSampling:
     """Returns the settings of a conversation, and where each came from: what is given, then the preset, then
     the model's own. A model that says nothing about sampling gets the preset "balanced"."""
-    own, asked = own_settings(model), given or {}
+    own, asked = own_settings(model.pretrained), given or {}
     if preset is None and not read_generation(own) and asked.get("beams", 1) == 1:
         preset = DEFAULT_PRESET
     return resolve_sampling(own, preset, asked)

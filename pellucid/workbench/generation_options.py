@@ -9,6 +9,7 @@ from pellucid.arguments import check_bool, check_int
 from pellucid.dtypes import CACHE_NAMES, check_dtype
 from pellucid.errors import UsageError, show
 from pellucid.format import pluralize
+from pellucid.pretrained import Pretrained
 
 if TYPE_CHECKING:
     from torch import dtype as Dtype
@@ -88,16 +89,16 @@ def read_options(model: "Model", given: Mapping[str, Any]) -> GenerationCall:
     sampling, preset = rest.pop("sampling", None), rest.pop("preset", None)
     parse_special = check_bool("parse_special", rest.pop("parse_special", False))
     engine = read_engine_options(model, {key: rest.pop(key) for key in RUN_KEYS if key in rest})
-    own = own_settings(model)
+    own = own_settings(model.pretrained)
     if sampling is not None:
         rest, own = _read_sampling(sampling, preset) | rest, {}
     return GenerationCall(*resolve_sampling(own, preset, rest), parse_special, engine)
 
 
-def own_settings(model: "Model") -> dict[str, Any]:
+def own_settings(pretrained: Pretrained) -> dict[str, Any]:
     """Returns the generation settings of the model's files, without the tokens that end a text: those are
-    `model.stop`, which the engine is given."""
-    return {key: value for key, value in model.pretrained.generation.items() if key != "eos_token_id"}
+    `Pretrained.eos_ids`, which the engine is given."""
+    return {key: value for key, value in pretrained.generation.items() if key != "eos_token_id"}
 
 
 def _rename_stop(given: dict[str, Any]) -> dict[str, Any]:

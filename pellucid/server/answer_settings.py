@@ -1,0 +1,44 @@
+"""Settings of an answer against the model and the engine: whether it fits the context, and the slots."""
+
+from pellucid.errors import PellucidError
+from pellucid.generation.context import check_fits
+from pellucid.generation.settings.sampling import Sampling
+from pellucid.server.limits import RequestError
+from pellucid.server.request import request_errors
+from pellucid.server.served import ServedModel
+
+
+def check_sampling(served: ServedModel, sampling: Sampling) -> None:
+    """Raises where a token is beyond the vocabulary, or there are more choices or beams than slots."""
+    vocab_size = served.pretrained.config.vocab_size
+    try:
+        sampling.check_vocabulary(vocab_size)
+    except PellucidError as error:
+        name = str(error).partition(":")[0].partition(" ")[0]  # a message begins with the setting's name
+        raise RequestError(str(error), param=name) from None
+    slots, needed = served.engine.load.slots, max(sampling.n, sampling.beams)
+    if slots and needed > slots:
+        name = "n" if sampling.n >= sampling.beams else "beams"
+        raise RequestError(
+            f"{name} must be at most {slots}, the texts that this server generates at once; got {needed}.",
+            param=name,
+        )
+
+
+def check_prompt_length(served: ServedModel, sampling: Sampling, length: int, param: str) -> None:
+    """Raises where a prompt, alone or with the new tokens that are asked for, does not fit the context."""
+    config, new = served.pretrained.config, sampling.max_new_tokens or 0
+    if sampling.context == "refuse" and length + new > config.context_length:
+        has_room = length < config.context_length
+        raise served.encoder.make_context_error(length, "max_tokens" if has_room else param, new)
+    with request_errors(param):
+        check_fits(length, sampling, config.context_length, config.mask.bidirectional_prefix)
+
+
+def find_place(param: str, place: int, count: int) -> str:
+    """Returns the name of one of some prompts, as an error has it.
+
+    >>> find_place("prompt", 1, 3), find_place("prompt", 0, 1)
+    ('prompt[1]', 'prompt')
+    """
+    return f"{param}[{place}]" if count > 1 else param

@@ -1,0 +1,71 @@
+"""`POST /v1/chat/completions`: the answer to a conversation, which the model's own chat template writes."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pellucid.server.answer_plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
+from pellucid.server.answer_settings import check_prompt_length, check_sampling
+from pellucid.server.event_stream import EventStream
+from pellucid.server.fields import read_fields
+from pellucid.server.logprobs import make_chat_logprobs
+from pellucid.server.request import check_no_query, read_json
+from pellucid.server.sampling import read_sampling
+from pellucid.server.served import ServedModel
+from pellucid.server.whole_answer import make_whole
+from pellucid.workbench.generation_options import own_settings
+
+
+def _make_message(text: str) -> dict[str, Any]:
+    return {"message": {"role": "assistant", "content": text, "refusal": None}}
+
+
+CHAT_FORM = AnswerForm(
+    id_prefix="chatcmpl-",
+    whole_object="chat.completion",
+    event_object="chat.completion.chunk",
+    make_content=_make_message,
+    make_logprobs=make_chat_logprobs,
+    before_text=b'"delta":{"content":',
+    after_text=b"}",
+    first_content=b'"delta":{"role":"assistant","content":""}',
+)
+
+
+async def answer_chat(served: ServedModel, request: Request) -> Response:
+    """Answers with the next message of a conversation."""
+    meter = served.metrics.begin_answer()
+    check_no_query(request.scope)
+    body = await read_json(request.scope, request.receive, request.scope["access"].limits)
+    values = read_fields("chat", body)
+    served.check_name(values["model"])
+    plan = await plan_chat(served, values)
+    if values["stream"]:
+        return EventStream(served, plan, meter)
+    return await make_whole(served, plan, request.receive, meter)
+
+
+async def plan_chat(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:
+    """Returns what the answer to a request consists of; raises where a message or a setting is refused.
+
+    Without a number of new tokens an answer has what the context still holds.
+    """
+    own = own_settings(served.pretrained)
+    check_sampling(served, read_sampling(values, own))  # before the template runs
+    ids, stop_ids = await served.encoder.ask(values["messages"])
+    room = max(1, served.pretrained.config.context_length - len(ids))
+    sampling = read_sampling({"stop_ids": stop_ids, **values}, own, room)
+    check_prompt_length(served, sampling, len(ids), "messages")
+    seed = draw_seed() if sampling.seed is None else sampling.seed
+    return AnswerPlan(
+        CHAT_FORM,
+        served.name,
+        (PlannedPrompt(ids, seed),),
+        sampling.to_dict(),
+        n=sampling.n,
+        top_logprobs=values["top_logprobs"] if values["logprobs"] else None,
+        has_explanation=values["explain"],
+        has_ledger=values["ledger"],
+        has_usage=values["stream_options"]["include_usage"],
+    )

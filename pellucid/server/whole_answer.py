@@ -1,0 +1,67 @@
+"""An answer that is sent when it is complete."""
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive
+
+from pellucid.server.answer_plan import AnswerPlan, make_usage
+from pellucid.server.answering import RunningAnswer
+from pellucid.server.app import make_answer
+from pellucid.server.choices import FINISH_REASONS, ChoiceTables, join_logprobs
+from pellucid.server.engine_lines import ScoredToken
+from pellucid.server.metrics import AnswerMeter
+from pellucid.server.served import ServedModel
+
+
+class WholeChoice:
+    """The pieces of a choice."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.tokens: list[ScoredToken] = []
+        self.finish: str | None = None
+
+
+async def make_whole(
+    served: ServedModel, plan: AnswerPlan, receive: Receive, meter: AnswerMeter | None = None
+) -> Response:
+    """Returns the answer when every choice has ended."""
+    choices = [WholeChoice() for _ in range(len(plan.prompts) * plan.n)]
+    async with RunningAnswer(served.engine, plan.make_requests(), receive, meter) as answer:
+        while found := await answer.read():
+            for place, pieces in found:
+                for piece in pieces:
+                    choice = choices[place * plan.n + piece.choice]
+                    choice.texts.append(piece.text)
+                    choice.tokens += piece.tokens or ()
+                    choice.finish = piece.finish or choice.finish
+        tables, written = ChoiceTables(served, plan), list[str]()
+        for index, choice in enumerate(choices):
+            if choice.finish in FINISH_REASONS:
+                written.append(json.dumps(_make_choice(plan, tables, answer, index, choice), allow_nan=False))
+                await asyncio.sleep(0)  # of a long list of prompts, each with its numbers, one at a time
+        tables.check_finished()
+    head = json.dumps(plan.make_head(plan.form.whole_object))[:-1]
+    usage = json.dumps(make_usage(answer.prompt_tokens, answer.completion_tokens))
+    return make_answer(f'{head}, "choices": [{", ".join(written)}], "usage": {usage}}}'.encode())
+
+
+def _make_choice(
+    plan: AnswerPlan, tables: ChoiceTables, answer: RunningAnswer, index: int, choice: WholeChoice
+) -> dict[str, Any]:
+    place = index // plan.n
+    running, text = answer.running[place], "".join(choice.texts)
+    logprobs = tables.make_logprobs(index, choice.tokens)
+    if plan.has_echo:
+        text = plan.prompts[place].text + text
+        logprobs = join_logprobs(tables.make_prompt_logprobs(place, running.prompt), logprobs)
+    return {
+        "index": index,
+        **plan.form.make_content(text),
+        "logprobs": logprobs,
+        "finish_reason": choice.finish,
+        **tables.make_last(index, choice.tokens, running.end),
+    }
