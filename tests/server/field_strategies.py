@@ -1,0 +1,320 @@
+"""Requests made of the table of fields: values that are accepted, values that are not, and any others.
+
+`list_cases` has both kinds of each type, at its bounds and one beyond; `draw_body` draws whole requests.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, singledispatch
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pellucid.arguments import INT64, LARGEST_VOCABULARY
+from pellucid.generation.settings.table import (
+    MOST_BIASES,
+    MOST_STOP_LENGTH,
+    SETTINGS,
+    BiasSetting,
+    ChoiceSetting,
+    FlagSetting,
+    IntegerSetting,
+    NumberSetting,
+    SamplerListSetting,
+    SchemaSetting,
+    Setting,
+    TextListSetting,
+    TextSetting,
+    TokenListSetting,
+)
+from pellucid.server.field import (
+    ChoiceValue,
+    ContentValue,
+    Field,
+    Fields,
+    FlagValue,
+    FormatValue,
+    IdsValue,
+    IntegerValue,
+    ListValue,
+    ObjectValue,
+    PromptValue,
+    SettingValue,
+    TextValue,
+    ValueType,
+)
+from pellucid.server.fields import ALL, GENERATION, FieldEndpoint, get_fields
+
+SMALLEST: dict[FieldEndpoint, dict[str, Any]] = {
+    "completions": {"prompt": "A"},
+    "chat": {"messages": [{"role": "user", "content": "A"}]},
+    "embeddings": {"input": "A"},
+    "tokenize": {"prompt": "A"},
+    "detokenize": {"tokens": [1]},
+}
+"""A request of each endpoint with the fields alone that it needs."""
+COMPANIONS: dict[tuple[FieldEndpoint, str], dict[str, Any]] = {
+    ("chat", "top_logprobs"): {"logprobs": True},
+    ("completions", "max_tokens"): {"echo": True},
+    **{(place, "stream_options"): {"stream": True} for place in GENERATION},
+    **{(place, "keep"): {"context": "roll"} for place in GENERATION},
+}
+"""What a field needs beside it."""
+HOSTILE = (
+    "", " ", "\0", "\u202e", "\ufeff", "\ufffe", "🧑‍🚀", "e\u0301", "<|endoftext|>", "<script>", "{{ 7*7 }}",
+    "${7*7}", "../../etc/passwd", "data: [DONE]\n\n", "\r\nX-A: b\r\n", "'; --", "null", "NaN", "-0",
+    "%00", "\x1b[2J", "a" * 300,
+)  # fmt: skip
+DOTS = (True, False, 0, 1, -1, -0.0, 0.5, 1e308, -1e308, 5e-324, 2**31, 2**63, -(2**63) - 1, 10**400)
+"""Numbers that readers confuse or cannot hold."""
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Values that a type accepts, and values that it refuses."""
+
+    good: tuple[Any, ...]
+    bad: tuple[Any, ...]
+
+
+def integers(least: int, most: int) -> Cases:
+    outside = (least - 1, most + 1, INT64[1] + 1, INT64[0] - 1, 10**400)
+    wrong = (True, False, 1.0, -0.0, 0.5, "1", "", [], [1], {})
+    return Cases((least, most, (least + most) // 2), (*outside, *wrong))
+
+
+def numbers(least: float, most: float, smallest: float = 0.0) -> Cases:
+    good = [least, most, (least + most) / 2, *([0, 0.0, -0.0] if least <= 0 <= most else [])]
+    bad = [math.nextafter(least, -math.inf), math.nextafter(most, math.inf), least - 1, most + 1]
+    bad += [2**63, 1e308, -1e308, 10**400, True, False, "1", "", [], {}, math.nan, math.inf]
+    if smallest:
+        good, bad = [*good, smallest], [*bad, smallest / 2, -smallest]
+    return Cases(tuple(good), tuple(bad))
+
+
+def texts(longest: int, example: str = "A") -> Cases:
+    good, bad = [example, "A"], [1, 0.5, True, [], ["A"], {}]
+    if longest < 200_000:
+        good.append("A" * longest)
+        bad.append("A" * (longest + 1))
+    return Cases(tuple(good), tuple(bad))
+
+
+def token_lists(longest: int, least: int = 0) -> Cases:
+    bad = ([True], [-1], [LARGEST_VOCABULARY], [1.0], ["1"], [[1]], [None], "1", "", {}, 0.5)
+    good = ([1], [0, LARGEST_VOCABULARY - 1])
+    if longest < 200_000:
+        good, bad = (*good, [1] * longest), (*bad, [1] * (longest + 1))
+    return Cases((*good, []), bad) if least == 0 else Cases(good, (*bad, []))
+
+
+@singledispatch
+def setting_cases(setting: Setting) -> Cases:
+    raise NotImplementedError(setting)
+
+
+setting_cases.register(NumberSetting)(lambda s: numbers(s.least, s.most, s.smallest))
+setting_cases.register(IntegerSetting)(lambda s: integers(s.least, s.most))
+setting_cases.register(FlagSetting)(lambda s: list_cases(FlagValue()))
+setting_cases.register(ChoiceSetting)(lambda s: Cases(s.choices, ("", "x", 1, [], {})))
+setting_cases.register(TextSetting)(lambda s: texts(s.longest, s.example))
+
+
+@setting_cases.register
+def _(setting: SchemaSetting) -> Cases:
+    found = texts(setting.longest, setting.example)
+    bad = tuple(value for value in found.bad if value != {})
+    return Cases((*found.good, {"type": "integer"}, {}), (*bad, {"description": "A" * setting.longest}))
+
+
+@setting_cases.register
+def _(setting: TextListSetting) -> Cases:
+    good = (setting.example, "A", [], ["A"] * setting.longest, ["A" * MOST_STOP_LENGTH])
+    return Cases(good, (["A"] * (setting.longest + 1), ["A" * (MOST_STOP_LENGTH + 1)], [""], "", [1], 1, {}))
+
+
+@setting_cases.register
+def _(setting: TokenListSetting) -> Cases:
+    return token_lists(setting.longest)
+
+
+@setting_cases.register
+def _(setting: BiasSetting) -> Cases:
+    good = ({"1": setting.most, "2": -setting.most}, {}, {str(id): 0 for id in range(MOST_BIASES)})
+    bad = (
+        {str(id): 0 for id in range(MOST_BIASES + 1)}, {"1": setting.most + 1}, {"1": True}, {"1": "1"},
+        {"1": None}, {"a": 1}, {"1": 0, "01": 0}, {"-1": 0}, {"": 0}, {"٣": 0}, {str(10**400): 0}, [], 1, "1",
+    )  # fmt: skip
+    return Cases(good, bad)
+
+
+@setting_cases.register
+def _(setting: SamplerListSetting) -> Cases:
+    bad = (["x"], [{}], [{"kind": "min_p", "x": 1}], [{"kind": 1}], [1], [[]], 1)
+    one, most = setting.example[0], setting.longest
+    return Cases((setting.example, one, [one] * most, []), ("x", *bad, [one] * (most + 1)))
+
+
+@singledispatch
+def list_cases(type: ValueType) -> Cases:
+    """Returns values of a type at its bounds and beyond them, and of other types."""
+    raise NotImplementedError(type)
+
+
+list_cases.register(SettingValue)(lambda type: setting_cases(SETTINGS[type.name]))
+list_cases.register(FlagValue)(lambda type: Cases((True, False), (0, 1, 0.0, "true", "", [], {})))
+list_cases.register(IntegerValue)(lambda type: integers(type.least, type.most))
+list_cases.register(TextValue)(lambda type: texts(type.longest))
+list_cases.register(ChoiceValue)(
+    lambda type: Cases(tuple(type.choices), (*type.refusals, "", "x", "A" * 300, 1, True, [], {}))
+)
+list_cases.register(IdsValue)(lambda type: token_lists(2**20, type.least))
+
+
+@list_cases.register
+def _(type: PromptValue) -> Cases:
+    good = ("A", [1, 2], ["A", "B"], [[1], [2, 3]], ["A"] * type.most, *filter(None, HOSTILE))
+    bad = (
+        [],
+        ["A"] * (type.most + 1),
+        ["A", 1],
+        [1, "A"],
+        [[1], []],
+        [["A"]],
+        [[[1]]],
+        [None],
+        1,
+        0.5,
+        {},
+        True,
+    )
+    return Cases(good, (*bad, [-1], [LARGEST_VOCABULARY], [True], [0.5]))
+
+
+@list_cases.register
+def _(type: ObjectValue) -> Cases:
+    base = {
+        name: list_cases(row.type).good[0]
+        for name, row in type.fields.items()
+        if row.is_required and row.type
+    }
+    good, bad = [base], [[], "", "x", 1, True, {**base, "x": 1}, {**base, "": 1}]
+    for name, row in type.fields.items():
+        found = field_cases(row, type.fields)
+        good += [{**base, name: value} for value in found.good]
+        bad += [{**base, name: value} for value in found.bad]
+        bad += [{key: value for key, value in base.items() if key != name}] if row.is_required else []
+    return Cases(tuple(good), tuple(bad))
+
+
+@list_cases.register
+def _(type: FormatValue) -> Cases:
+    """Its fields go together in two ways only."""
+    schema = list_cases(type.fields["json_schema"].type or TextValue())
+    found = list_cases(ObjectValue(type.what, {"type": type.fields["type"]}))
+    good = [{"type": "text"}, *({"type": "json_schema", "json_schema": value} for value in schema.good)]
+    bad = [{"type": "json_schema", "json_schema": value} for value in schema.bad]
+    return Cases(
+        tuple(good), (*found.bad, *bad, {"type": "json_schema"}, {"type": "text", "json_schema": good[1]})
+    )
+
+
+@list_cases.register
+def _(type: ListValue) -> Cases:
+    inner = list_cases(type.of)
+    good = [[value] for value in inner.good] + [[inner.good[0]] * type.most]
+    bad = [[value] for value in inner.bad] + [[inner.good[0]] * (type.most + 1), [None], "", 1, {}]
+    return Cases(tuple(good), (*bad, *([[]] if type.least else ())))
+
+
+@list_cases.register
+def _(type: ContentValue) -> Cases:
+    parts = list_cases(type.parts)
+    return Cases((*HOSTILE, *parts.good), tuple(value for value in parts.bad if not isinstance(value, str)))
+
+
+def field_cases(row: Field, fields: Fields) -> Cases:
+    """Returns values with which a field is accepted and refused; null is not among them."""
+    if row.type is not None:
+        return list_cases(row.type)
+    junk = ("x", 17, 0.25, True, ["x"], {"x": 1})
+    if row.fate == "ignored":
+        return Cases(junk, ())
+    neutral = (*row.neutral, *((row.same_default,) if row.same_as else ()))
+    return Cases(neutral, tuple(value for value in junk if not row.is_neutral(value, {})))
+
+
+@cache
+def endpoint_cases(endpoint: FieldEndpoint) -> Mapping[str, Cases]:
+    """Returns the cases of every field of an endpoint."""
+    fields = get_fields(endpoint)
+    return {name: field_cases(row, fields) for name, row in fields.items()}
+
+
+def walk_cases(endpoint: FieldEndpoint) -> Iterator[tuple[str, Any, bool, dict[str, Any]]]:
+    """Yields every case of an endpoint: the field, its value, whether it is good, and the whole request."""
+    for name, found in endpoint_cases(endpoint).items():
+        beside = {**SMALLEST[endpoint], **COMPANIONS.get((endpoint, name), {})}
+        for value, is_good in [(value, True) for value in found.good] + [
+            (value, False) for value in found.bad
+        ]:
+            if not (endpoint == "chat" and name.startswith("max_") and value == 0):
+                yield name, value, is_good, {**beside, name: value}
+
+
+# ---- whole requests
+
+
+def draw_word(random: Random) -> str:
+    """Draws a text that some reader stumbles over, or any characters."""
+    if random.random() < 0.7:
+        return random.choice(HOSTILE)
+    codes = (random.choice((0x80, 0x300, 0xD7FF, 0x10FFFF)) for _ in range(random.randrange(1, 9)))
+    return "".join(chr(random.randrange(code)) for code in codes)
+
+
+def draw_junk(random: Random, depth: int = 3) -> Any:
+    """Draws any value of JSON."""
+    kind = random.randrange(7 if depth else 4)
+    if kind >= 5:
+        return [draw_junk(random, depth - 1) for _ in range(random.randrange(4))]
+    if kind == 4:
+        return {draw_word(random): draw_junk(random, depth - 1) for _ in range(random.randrange(4))}
+    return (None, random.choice(DOTS), random.uniform(-1e3, 1e3), draw_word(random))[kind]
+
+
+def draw_value(random: Random, found: Cases) -> Any:
+    """Draws a value of a field: a good one in half of the cases."""
+    kind = random.randrange(6)
+    if kind < 3 and found.good:
+        return random.choice(found.good)
+    if kind < 5 and found.bad:
+        return random.choice(found.bad)
+    return draw_junk(random) if random.randrange(4) else None
+
+
+def draw_body(random: Random, endpoint: FieldEndpoint) -> dict[str, Any]:
+    """Draws a request of an endpoint: what it needs, and a few other fields, known or not."""
+    cases = endpoint_cases(endpoint)
+    names, body = list(cases), dict(SMALLEST[endpoint])
+    for _ in range(random.randrange(5)):
+        name = random.choice(names)
+        body[name] = draw_value(random, cases[name])
+        if random.randrange(4):
+            body = {**COMPANIONS.get((endpoint, name), {}), **body}
+    kind = random.randrange(20)
+    if kind == 0:
+        body[draw_word(random)] = draw_junk(random)
+    elif kind == 1:
+        typo = list(random.choice(names))
+        typo[random.randrange(len(typo))] = random.choice("aeiou_")
+        body["".join(typo)] = draw_junk(random)
+    elif kind == 2:
+        body.pop(random.choice(list(body)))
+    return body
+
+
+requests = st.tuples(st.sampled_from(ALL), st.randoms(use_true_random=False))
+"""An endpoint, and the random numbers of a request; they shrink, and the request with them."""
