@@ -90,11 +90,18 @@ def test_a_stopped_server_says_so(visit: Callable[..., Visitor]) -> None:
     assert "terminal" in page.inner_text(".failure")
 
 
-def test_a_page_without_its_key_is_not_blank(
+def test_a_page_without_its_key_asks_for_it(
     visit: Callable[..., Visitor], serve: Callable[..., Served]
 ) -> None:
     visitor = visit()
     visitor.expected = REFUSED
-    page = visitor.open(serve("abcd", "A B").address.partition("#")[0])
+    server = serve("abcd", "A B")
+    page = visitor.open(f"{server.address.partition('#')[0]}#why/probs[t=1,v=2]")
     page.wait_for_selector(".failure")
     assert page.inner_text(".failure p")
+    for key, shown in (("wrong", ".failure:not([data-old])"), (server.key, ".headline")):
+        page.evaluate("() => { document.querySelector('.failure').dataset.old = '' }")
+        page.fill(".failure input", key)
+        page.press(".failure input", "Enter")
+        page.wait_for_selector(shown)
+    assert server.key not in page.url
