@@ -121,7 +121,7 @@ class EngineClient:
         self.load = EngineLoad()
         self._module, self._hang_seconds = module, hang_seconds
         self._state: EngineState = "loading"
-        self._requests: dict[int, EngineRequest] = {}
+        self.requests: dict[int, EngineRequest] = {}
         self._ids = itertools.count(1)
         self._process: asyncio.subprocess.Process | None = None
         self._running: asyncio.Task[None] | None = None
@@ -140,7 +140,7 @@ class EngineClient:
     @property
     def in_flight(self) -> int:
         """Requests in the engine, those that wait for a slot included."""
-        return len(self._requests)
+        return len(self.requests)
 
     # ---- requests
 
@@ -158,14 +158,14 @@ class EngineClient:
 
     def send_cancel(self, id: int) -> None:
         """Asks the process to end a request; it is in flight until the process says that it ended."""
-        if id in self._requests:
+        if id in self.requests:
             self._write({"id": id, "do": "cancel"})
 
     def _send(self, do: str, **what: Any) -> EngineRequest:
         self._check_room()
         id = next(self._ids)
         self._write({"id": id, "do": do, **what})
-        running = self._requests[id] = EngineRequest(self, id)
+        running = self.requests[id] = EngineRequest(self, id)
         return running
 
     def _check_room(self) -> None:
@@ -210,7 +210,7 @@ class EngineClient:
 
     def fail_all(self, message: str) -> None:
         """Ends every request in flight with an error."""
-        failed, self._requests = self._requests, {}
+        failed, self.requests = self.requests, {}
         for id, running in failed.items():
             self._write({"id": id, "do": "cancel"})
             running.fail(RequestError(message, 503, Retry_After="5"))
@@ -260,7 +260,7 @@ class EngineClient:
         try:
             while line := await process.stdout.readline():
                 self._has_line = True
-                self._take(parse_step(line))
+                self.take(parse_step(line))
         except UNREADABLE:  # nothing that follows such a line can be trusted
             logger.error("the engine's process wrote a line that cannot be read")
         finally:
@@ -271,9 +271,9 @@ class EngineClient:
             end = await end_process(process)
         logger.error("the engine's process ended with %s", end)
 
-    def _take(self, step: StepLine) -> None:
+    def take(self, step: StepLine) -> None:
         """Hands what a step brought to the requests; readers are woken once, however much it is."""
-        requests = self._requests
+        requests = self.requests
         for id, tokens in step.prompts:
             if id in requests:
                 requests[id].prompt = tokens

@@ -4,14 +4,23 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from pellucid.errors import FileError, ResourceError
-from pellucid.server.engine_client import EngineClient
-from pellucid.server.engine_lines import EngineOptions, GenerateRequest
+from pellucid.server.engine_client import EngineClient, EngineRequest
+from pellucid.server.engine_lines import (
+    End,
+    EngineOptions,
+    GenerateRequest,
+    Piece,
+    PromptScores,
+    ScoredToken,
+    StepLine,
+)
 from pellucid.server.limits import RequestError
 from tests.server.served import STAND_IN
 
@@ -107,5 +116,105 @@ def test_more_requests_than_slots_and_queue_are_refused() -> None:
             while client.in_flight == 6:
                 await asyncio.sleep(0.01)
             client.generate(ask())
+
+    asyncio.run(run())
+
+
+async def wait_for_state(client: EngineClient, *states: str) -> None:
+    async with asyncio.timeout(5):
+        while client.state not in states:
+            await asyncio.sleep(0.01)
+
+
+def test_a_process_that_hangs_is_ended_and_started_again() -> None:
+    async def run() -> None:
+        async with run_client("slow", hang_seconds=0.5) as client:
+            await client.start()
+            running = client.generate(ask(100))
+            await running.read()
+            stopped = client.pid
+            assert stopped is not None
+            os.kill(stopped, signal.SIGSTOP)
+            with pytest.raises(RequestError):
+                async with asyncio.timeout(3):
+                    await read_text(running)
+            await wait_for_state(client, "ready")
+            assert client.pid != stopped and await read_text(client.generate(ask(2))) == " 0 1"
+
+    asyncio.run(run())
+
+
+def test_a_line_that_is_not_the_engine_s_ends_the_process() -> None:
+    async def run() -> None:
+        async with run_client("garbles") as client:
+            await client.start()
+            await wait_for_state(client, "unhealthy")
+            assert client.load.restarts == 1 and client.pid is None
+
+    asyncio.run(run())
+
+
+def send_many(client: EngineClient, count: int) -> None:
+    for _ in range(count):
+        client.generate(GenerateRequest(tuple(range(10_000)), {}))
+
+
+def test_a_full_pipe_never_holds_up_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that reads nothing: requests wait in memory up to a limit, and then they are refused."""
+    monkeypatch.setattr("pellucid.server.engine_client.MOST_UNSENT", 2**20)
+
+    async def run() -> None:
+        async with run_client(queue=1000) as client:
+            await client.start()
+            assert client.pid is not None
+            os.kill(client.pid, signal.SIGSTOP)
+            began = time.monotonic()
+            with pytest.raises(RequestError) as refused:
+                send_many(client, 1000)
+            assert refused.value.status == 429 and time.monotonic() - began < 2
+            os.kill(client.pid, signal.SIGKILL)
+            await wait_for_state(client, "loading")
+            assert client.in_flight == 0
+
+    asyncio.run(run())
+
+
+def test_a_request_that_the_engine_refuses_is_the_client_s_error() -> None:
+    async def run() -> None:
+        client = EngineClient(EngineOptions("any"))
+        for is_fault, status in ((False, 400), (True, 500)):
+            running = client.requests[7] = EngineRequest(client, 7)
+            step = StepLine([Piece(7, 0, "a", 1)], [], [End(7, error="no", is_fault=is_fault)], 0, 0)
+            client.take(step)
+            assert [piece.text for piece in await running.read()] == ["a"]  # what came before it
+            with pytest.raises(RequestError, match="no") as refused:
+                await running.read()
+            assert refused.value.status == status
+
+    asyncio.run(run())
+
+
+def test_the_end_is_known_with_the_last_pieces_and_scores_before_the_first() -> None:
+    async def run() -> None:
+        client = EngineClient(EngineOptions("any"))
+        running = client.requests[7] = EngineRequest(client, 7)
+        reader = asyncio.create_task(running.read())
+        await asyncio.sleep(0)
+        token = ScoredToken(3, 0, -0.5)
+        client.take(StepLine([Piece(7, 0, "a", 1)], [PromptScores(7, (token,))], [End(7, 5)], 0, 0))
+        assert len(await reader) == 1 and running.prompt == (token,)
+        assert running.end == End(7, 5) and await running.read() == []
+
+    asyncio.run(run())
+
+
+def test_a_reader_that_is_cancelled_loses_nothing() -> None:
+    async def run() -> None:
+        client = EngineClient(EngineOptions("any"))
+        running = client.requests[7] = EngineRequest(client, 7)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(running.read(), 0.01)
+        client.take(StepLine([Piece(7, 0, "a", 1)], [], [], 1, 0))
+        assert [piece.text for piece in await running.read()] == ["a"]
 
     asyncio.run(run())
