@@ -18,8 +18,9 @@ import contextlib
 import difflib
 import errno
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class PellucidError(Exception):
@@ -102,10 +103,22 @@ def show(value: object, most: int = 80) -> str:
     '[1, 1, 1, 1…'
     """
     try:
-        text = " ".join(repr(value).split())
+        text = " ".join(repr(_cut(value, most)).split())
     except Exception:  # an integer of 5,000 digits, or a foreign __repr__
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _cut(value: Any, most: int) -> Any:
+    """Returns a value whose repr is the same up to a length: millions of entries are not written first."""
+    match value:
+        case str() | bytes() if len(value) > 4 * most:
+            return value[: 4 * most]
+        case list() | tuple() if type(value) in (list, tuple):
+            return type(value)(_cut(entry, most) for entry in value[:most])
+        case dict() if type(value) is dict:
+            return {_cut(key, most): _cut(entry, most) for key, entry in islice(value.items(), most)}
+    return value
 
 
 def quote(said: object, most: int = 200) -> str:

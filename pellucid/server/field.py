@@ -4,13 +4,12 @@ Every error names the place of the value that is wrong, such as messages[3].cont
 that is not given. `server/fields.py` is the table of all fields.
 """
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pellucid.arguments import LARGEST_VOCABULARY, check_int, check_text
-from pellucid.errors import PellucidError, did_you_mean, show, unknown
+from pellucid.errors import did_you_mean, show, unknown
 from pellucid.generation.settings.table import (
     MOST_BIASES,
     MOST_STOP_LENGTH,
@@ -21,6 +20,7 @@ from pellucid.generation.settings.table import (
     TextListSetting,
 )
 from pellucid.server.limits import LIMITS, RequestError
+from pellucid.server.request import request_errors
 
 Fate = Literal["used", "ignored", "refused"]
 MOST_CHARACTERS = LIMITS.body_bytes
@@ -29,17 +29,6 @@ MOST_IDS = 2**20
 """Of one prompt."""
 MOST_NAME = 80
 """Characters of an unknown field's name that are repeated in the answer, and compared with the known ones."""
-
-
-@contextlib.contextmanager
-def name_place(path: str) -> Iterator[None]:
-    """Turns an error inside the block into one of the request, with the place of the value."""
-    try:
-        yield
-    except RequestError:
-        raise
-    except PellucidError as error:
-        raise RequestError(str(error), param=path) from None
 
 
 class ValueType:
@@ -65,7 +54,7 @@ class SettingValue(ValueType):
         setting = SETTINGS[self.name]
         if isinstance(setting, FlagSetting):
             return FlagValue().read(path, value)
-        with name_place(path):
+        with request_errors(path):
             return setting.read(path, value)
 
     @property
@@ -105,7 +94,7 @@ class IntegerValue(ValueType):
     most: int
 
     def read(self, path: str, value: Any) -> int:
-        with name_place(path):
+        with request_errors(path):
             return check_int(path, value, self.least, self.most)
 
     @property
@@ -118,7 +107,7 @@ class TextValue(ValueType):
     longest: int = MOST_CHARACTERS
 
     def read(self, path: str, value: Any) -> str:
-        with name_place(path):
+        with request_errors(path):
             text = check_text(path, value)
         if len(text) > self.longest:
             message = f"{path} must have at most {self.longest:,} characters, not {len(text):,}."
@@ -159,7 +148,7 @@ def read_ids(path: str, value: Any, least: int = 1) -> list[int]:
     for i, id in enumerate(value):
         if type(id) is not int or not 0 <= id < LARGEST_VOCABULARY:
             place = f"{path}[{i}]"
-            with name_place(place):
+            with request_errors(place):
                 check_int(place, id, 0, LARGEST_VOCABULARY - 1)
     return value
 

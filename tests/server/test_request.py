@@ -141,3 +141,25 @@ def test_malformed_requests_never_fail_the_server(server: Running) -> None:
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_ten_thousand_malformed_requests_never_fail_the_server(server: Running, seed: int) -> None:
     check_malformed(server, seed, 1000)
+
+
+@pytest.mark.parametrize("form", ["[%s]", '{"a":%s}'])
+def test_values_may_be_nested_as_deeply_as_the_limit_says(form: str) -> None:
+    def nest(depth: int) -> bytes:
+        text = "1"
+        for _ in range(depth - 1):
+            text = form % text
+        return f'{{"a":{text}}}'.encode()
+
+    parse_json(nest(LIMITS.json_depth), LIMITS)
+    with pytest.raises(RequestError):
+        parse_json(nest(LIMITS.json_depth + 1), LIMITS)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a": "\\ud800"}', b'{"\\udfff": 1}', b'{"a": ["b", [{"c": "x\\ud800"}]]}']
+)
+def test_half_of_a_surrogate_pair_is_found_at_any_place(body: bytes) -> None:
+    with pytest.raises(RequestError, match="surrogate"):
+        parse_json(body, LIMITS)
+    assert parse_json(b'{"a": ["\\ud83d\\ude00", "\xc3\xa9"]}', LIMITS) == {"a": ["😀", "é"]}
