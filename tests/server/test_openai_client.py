@@ -294,10 +294,10 @@ def test_an_answer_has_log_probabilities_with_bytes(client: OpenAI) -> None:
 
 
 def test_content_may_be_parts_of_text(client: OpenAI) -> None:
-    parts = [{"type": "text", "text": "who "}, {"type": "text", "text": "are you"}]
+    parts = [{"type": "text", "text": "who"}, {"type": "text", "text": "are you"}]
     one, other = (
         chat(client, [{"role": "user", "content": content}], max_tokens=8, temperature=0)
-        for content in ("who are you", parts)
+        for content in ("who\nare you", parts)
     )
     assert one.choices[0].message.content == other.choices[0].message.content
 
