@@ -31,11 +31,12 @@ MOST_RESTARTS = 3
 class ExplorerWorker:
     """A process that holds a session.
 
-    `methods` has the HTTP method of each question, and `is_alive` says whether the process runs.
+    `path` is where its model is read, if not by the name of the source. `methods` has the HTTP method of each
+    question, and `is_alive` says whether the process runs.
     """
 
-    def __init__(self, source: str) -> None:
-        self.source = source
+    def __init__(self, source: str, path: str | None = None) -> None:
+        self.source, self._path = source, path
         self.methods: dict[str, str] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._waiting: dict[int, asyncio.Future[tuple[int, bytes]]] = {}
@@ -46,9 +47,9 @@ class ExplorerWorker:
         self._is_closed = False
 
     @classmethod
-    async def start(cls, source: str) -> "ExplorerWorker":
+    async def start(cls, source: str, path: str | None = None) -> "ExplorerWorker":
         """Returns a worker whose source is open; raises the error that opening it raised."""
-        worker = cls(source)
+        worker = cls(source, path)
         await worker._start()
         return worker
 
@@ -135,6 +136,7 @@ class ExplorerWorker:
         self._process = process = await asyncio.create_subprocess_exec(
             # -P: no module of the current folder is imported
             *(sys.executable, "-P", "-m", "pellucid.explorer.process", self.source),
+            *([self._path] if self._path else []),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=MOST_ANSWER + 100,

@@ -1,4 +1,4 @@
-"""The explorer's process: `python -m pellucid.explorer.process SOURCE` answers one question per line.
+"""The explorer's process: `python -m pellucid.explorer.process SOURCE [PATH]` answers one question per line.
 
     {"id": 1, "question": "cell", "parameters": {"at": "probs[t=1,v=2]"}, "is_text": true}    a line in
     1 200 {"at": "probs[t=1,v=2]", …}                                                         a line out
@@ -183,13 +183,13 @@ def open_output() -> Callable[[bytes], None]:
     return write
 
 
-def main(source: str) -> None:
-    """Opens the source and answers until standard input ends."""
+def main(source: str, path: str | None = None) -> None:
+    """Opens the source, read from a path where one is given, and answers until standard input ends."""
     write = open_output()
     try:
         from pellucid.explorer.session import Session
 
-        session = Session.open(source)
+        session = Session.open(source, path)
     except PellucidError as error:
         write(format_line(0, 400, describe_failure(error)))
         return

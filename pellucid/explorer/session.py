@@ -126,15 +126,15 @@ class Session:
             self._hold(trace)
 
     @classmethod
-    def open(cls, source: str) -> "Session":
+    def open(cls, source: str, path: str | None = None) -> "Session":
         """Returns the session of a model, of a run's newest model, of the model of a ledger (.json), or of a
-        trace file (.json)."""
+        trace file (.json). `path` is where the model is read, if not by the name under which it is shown."""
         check_path("source", source)
         ledger = read_ledger_file(source)
         if ledger is None and source.endswith(".json"):
             return cls(trace=read_trace(source), source=source)
         source = source if ledger is None else ledger.model.path or ledger.model.name
-        session = cls(load(source), source=source)
+        session = cls(load(path or source), source=source)
         session.ledger = ledger
         assert session.weights is not None
         session.weights.read_ahead()

@@ -36,11 +36,12 @@ FileStamp = tuple[tuple[str, int, int, int], ...]
 
 
 class AnswerExplorer:
-    """Answers questions about one model. `source` is the file or folder that the engine has read, too."""
+    """Answers questions about one model: `path` is the file or folder that the engine reads, too, and
+    `source` the name under which it is shown."""
 
-    def __init__(self, source: Path, answers: KeptAnswers) -> None:
-        self._source, self._answers = source, answers
-        self._stamp = stamp_files(source)
+    def __init__(self, path: Path, answers: KeptAnswers, source: str = "") -> None:
+        self._path, self._answers, self._source = path, answers, source or str(path)
+        self._stamp = stamp_files(path)
         self._starting: asyncio.Task[ExplorerWorker | RequestError] | None = None
         self._failed_at, self._is_closed = 0.0, False
         self._worker: ExplorerWorker | None = None
@@ -69,11 +70,11 @@ class AnswerExplorer:
 
     async def _start(self) -> ExplorerWorker | RequestError:
         try:
-            worker = await ExplorerWorker.start(str(self._source))
+            worker = await ExplorerWorker.start(self._source, str(self._path))
         except PellucidError as error:
             self._failed_at = time.monotonic()
             return RequestError(f"the explorer cannot be started: {error}", 503, Retry_After="10")
-        if stamp_files(self._source) != self._stamp:
+        if stamp_files(self._path) != self._stamp:
             await worker.close()
             self._failed_at = time.monotonic()
             return RequestError(

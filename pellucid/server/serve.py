@@ -60,11 +60,10 @@ def serve(
 
         access = make_serve_access(get_port(listening), address, key, allow_hosts)
         pretrained, url = open_model(model), make_url(address, access.port)
-        source = str(
-            pretrained.provenance.path
-        )  # of a run that goes on, "the newest model" may become another
-        engine = EngineClient(EngineOptions(source, slots, queue, dtype, device, cache))
-        served = ServedModel(name, pretrained, engine)
+        # the very folder: of a run that goes on, the newest model may be another when the engine opens it
+        path = str(pretrained.provenance.path)
+        engine = EngineClient(EngineOptions(path, slots, queue, dtype, device, cache))
+        served = ServedModel(name, pretrained, engine, model)
         server = DrainingServer(
             ServeApp(served, access), DRAIN_SECONDS, partial(engine.fail_all, "the server is ending.")
         )

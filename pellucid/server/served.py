@@ -65,6 +65,8 @@ class ServedModel:
     name: str
     pretrained: Pretrained
     engine: ServingEngine
+    source: str = ""
+    """The MODEL argument, which the explorer shows; by default its path."""
     created: int = field(default_factory=lambda: int(time.time()))
     """When it began to be served, in seconds since 1970."""
     metrics: Metrics = field(default_factory=Metrics)
@@ -76,7 +78,7 @@ class ServedModel:
     """Texts and conversations as ids."""
 
     def __post_init__(self) -> None:
-        self.explorer = AnswerExplorer(self.pretrained.provenance.path, self.answers)
+        self.explorer = AnswerExplorer(self.pretrained.provenance.path, self.answers, self.source)
         self.encoder = PromptEncoder(self.pretrained)
 
     async def close(self) -> None:

@@ -31,9 +31,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Explored:
     """An explorer with an event loop of its own, which runs while something is asked."""
 
-    def __init__(self, source: Path) -> None:
+    def __init__(self, path: Path, source: str = "") -> None:
         self.loop, self.answers = asyncio.Runner(), KeptAnswers()
-        self.explorer = AnswerExplorer(source, self.answers)
+        self.explorer = AnswerExplorer(path, self.answers, source)
 
     def __enter__(self) -> "Explored":
         return self
@@ -145,9 +145,9 @@ def test_a_start_that_fails_is_a_message_and_not_tried_at_every_question(
 ) -> None:
     starts, start = list[str](), ExplorerWorker.start
 
-    async def count(source: str) -> ExplorerWorker:
+    async def count(source: str, path: str | None = None) -> ExplorerWorker:
         starts.append(source)
-        return await start(source)
+        return await start(source, path)
 
     monkeypatch.setattr(ExplorerWorker, "start", count)
     with Explored(tmp_path / "nothing.gguf") as explored:
@@ -189,6 +189,13 @@ def test_the_source_of_a_model_opens_the_same_model(tmp_path: Path, model: Path)
         again = open_model(str(opened.provenance.path))
         assert again.config == opened.config and again.provenance == opened.provenance
         assert all((again.weights[name] == weight).all() for name, weight in opened.weights.items())
+
+
+def test_the_model_is_shown_under_the_name_that_was_given(model: Path) -> None:
+    with Explored(model, "given") as explored:
+        assert explored.ask("session")["model"] == "given"
+        explored.ask("open", answer=explored.answers.keep(PROMPT, NEW))
+        assert explored.ask("session")["traces"][0]["command"].startswith("pellucid explain given ")
 
 
 def test_a_folder_has_the_stamps_of_its_files(tmp_path: Path) -> None:
