@@ -9,7 +9,7 @@ from starlette.types import Receive
 
 from pellucid.server.engine_lines import GenerateRequest, Piece
 from pellucid.server.metrics import AnswerMeter, Outcome
-from pellucid.server.request import ClientDisconnected
+from pellucid.server.request import ClientDisconnected, wait_until_disconnected
 from pellucid.server.served import RunningRequest, ServingEngine
 
 PlacedPieces = list[tuple[int, list[Piece]]]
@@ -103,8 +103,7 @@ class RunningAnswer:
 
     async def _watch_client(self) -> None:
         """Returns when the client has closed the connection; every request is then cancelled."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        await wait_until_disconnected(self._receive)
         self._cancel()
 
     def _cancel(self) -> None:

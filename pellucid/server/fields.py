@@ -294,13 +294,40 @@ USED_ROWS = (
         "Numbers, or the base64 text of float32 in little-endian order.",
         default="float",
     ),
-    use(TOKENIZE, "prompt", TextValue(), "The text to tokenize.", is_required=True),
+    use(
+        TOKENIZE,
+        "prompt",
+        TextValue(),
+        "The text to tokenize.",
+        default_text="none, where messages are given",
+    ),
+    use(
+        TOKENIZE,
+        "messages",
+        ListValue(ObjectValue("a message", MESSAGE_FIELDS), 1, MOST_MESSAGES),
+        "A conversation to tokenize, in place of a text; the model's own chat template writes it.",
+        default_text="none",
+    ),
+    use(
+        TOKENIZE,
+        "add_generation_prompt",
+        FlagValue(),
+        "Whether a conversation ends with what asks for the answer.",
+        default=True,
+    ),
     use(
         TOKENIZE,
         "add_special_tokens",
         FlagValue(),
-        "Whether the text begins with the token that the model's texts begin with.",
+        "Whether a text begins with the token that the model's texts begin with.",
         default=True,
+    ),
+    use(
+        TOKENIZE,
+        "return_token_strs",
+        FlagValue(),
+        "Whether each token comes as the tokenizer's file writes it, too.",
+        default=False,
     ),
     use(DETOKENIZE, "tokens", IdsValue(least=0), "The ids to decode.", is_required=True),
 )
@@ -418,17 +445,17 @@ REFUSED_ROWS = (
         refuse(TOKENIZE, name, f"Use {ours}.")
         for name, ours in {"content": "prompt", "text": "prompt", "add_special": "add_special_tokens"}.items()
     ),
-    refuse(TOKENIZE, "messages", "The endpoint reads a text: use prompt.", []),
+    refuse(TOKENIZE, "chat_template", NO_CLIENT_TEMPLATE),
+    refuse(TOKENIZE, "chat_template_kwargs", NO_CLIENT_TEMPLATE, {}),
+    refuse(TOKENIZE, "continue_final_message", "A message is written as a whole: omit it.", False),
+    refuse(TOKENIZE, "tools", NO_TOOLS, []),
     refuse(
         TOKENIZE,
         "parse_special",
         "Special tokens in a text are ordinary text, but a text that is exactly one is that token.",
         False,
     ),
-    *(
-        refuse(TOKENIZE, name, "Use /detokenize for the text of an id.", False)
-        for name in ("return_token_strs", "with_pieces")
-    ),
+    refuse(TOKENIZE, "with_pieces", "Use return_token_strs.", False),
 )
 
 WIRE_NAMES: Mapping[str, str] = {"max_new_tokens": "max_tokens"}
@@ -503,6 +530,16 @@ FIELD_RULES = (
         "stream_options",
         lambda given: "stream_options" in given and not given.get("stream"),
         "stream_options goes with stream, which is false: set stream to true, or omit stream_options.",
+    ),
+    FieldRule(
+        "messages",
+        lambda given: "prompt" in given and "messages" in given,
+        "prompt and messages are both given: send a text or a conversation.",
+    ),
+    FieldRule(
+        "add_special_tokens",
+        lambda given: "messages" in given and given.get("add_special_tokens") is True,
+        "add_special_tokens does not go with messages: the chat template writes special tokens. Omit it.",
     ),
     FieldRule(
         "response_format",

@@ -9,20 +9,23 @@ for the process of the model's chat template: a slow template holds up other con
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from pellucid.errors import show
 from pellucid.pretrained import Pretrained
 from pellucid.server.limits import RequestError
 from pellucid.server.request import request_errors
 from pellucid.server.work_thread import WorkThread
-from pellucid.text.chat import Chat, check_messages
+from pellucid.text.chat import Chat, Message
+from pellucid.text.tokenizer import Tokenizer
 
 SHORT_BYTES = 8_192
 """A text up to here is encoded on the event loop: slow tokenizers take about 1 µs per byte."""
 SHORT_IDS = 4_096
 """As many ids are decoded on the event loop."""
+MOST_TEXT_BYTES, USUAL_TOKEN_BYTES = 1 << 20, 64
+"""The longest text, whatever the context; and, where that allows more, bytes for each token of it."""
 MOST_TEXTS, MOST_CHATS = 16, 64
 """Long texts and conversations that may wait for their threads."""
 MOST_MESSAGE_CHARACTERS = 1 << 20
@@ -48,7 +51,12 @@ class PromptEncoder:
         if pretrained.tokenizer is not None:
             pretrained.tokenizer.encode("")  # what it builds when it is first used is built before a request
             self._longest = pretrained.tokenizer.longest_token
-            self._special = pretrained.tokenizer.special_tokens
+            self._special = pretrained.tokenizer.special_tokens | name_own_tokens(pretrained)
+
+    def need_tokenizer(self, param: str = "model") -> Tokenizer:
+        """Returns the tokenizer; raises where the model came without one."""
+        with request_errors(param):
+            return self.pretrained.need_tokenizer()
 
     async def encode(self, text: str, param: str = "prompt") -> tuple[int, ...]:
         """Returns the ids of a text to continue, with the bos token where the model wants one; an empty text
@@ -60,23 +68,25 @@ class PromptEncoder:
                 param=param,
                 code="context_length_exceeded",
             )
+        self._check_length(text, param)
         ids = await self._run_on_text(text, param, lambda: self.pretrained.encode_start(text))
         return self.check_ids(ids, param)
 
     async def tokenize(self, text: str, adds_bos: bool = True, param: str = "prompt") -> list[int]:
-        """Returns the ids of a text of any length; one that is exactly a special token is that token."""
-        with request_errors(param):
-            tokenizer = self.pretrained.need_tokenizer()
+        """Returns the ids of a text, which need not fit; one that is exactly a special token is that
+        token."""
+        tokenizer = self.need_tokenizer(param)
         first = self.pretrained.bos_ids if adds_bos else []
         if text in self._special:
             return [*first, self._special[text]]
+        self._check_length(text, param)
         return await self._run_on_text(text, param, lambda: first + tokenizer.encode(text))
 
     async def decode(self, ids: Sequence[int], param: str = "tokens") -> str:
         """Returns the text of ids."""
+        tokenizer = self.need_tokenizer(param)
+        check_range(ids, tokenizer.vocab_size, param)
         with request_errors(param):
-            tokenizer = self.pretrained.need_tokenizer()
-            check_range(ids, tokenizer.vocab_size, param)
             if len(ids) <= SHORT_IDS:
                 return tokenizer.decode(ids)
             return await self._texts.run(lambda: tokenizer.decode(ids))
@@ -91,16 +101,16 @@ class PromptEncoder:
         return tuple(ids)
 
     async def ask(
-        self, messages: Sequence[Mapping[str, Any]], asks: bool = True
+        self, messages: Sequence[Message], asks: bool = True
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Returns the ids that ask for the next answer of a conversation, and the tokens that end it.
 
         The model's own chat template writes it; names of special tokens in a message are ordinary text.
         Without `asks` it ends with the last message.
         """
-        given = read_messages(messages)
+        check_size(messages)
         with request_errors("messages"):
-            ids, stop_ids = await self._conversations.run(lambda: self._ask(given, asks))
+            ids, stop_ids = await self._conversations.run(lambda: self._ask(messages, asks))
         return self.check_ids(ids, "messages"), stop_ids
 
     def make_context_error(self, count: int, param: str, new_tokens: int = 0) -> RequestError:
@@ -118,6 +128,15 @@ class PromptEncoder:
         await self._texts.close()
         await self._conversations.close(self._close_chat, CLOSE_SECONDS)
 
+    def _check_length(self, text: str, param: str) -> None:
+        """Raises where a text is longer than this model could use: a library takes 300 times as much."""
+        most = max(MOST_TEXT_BYTES, self.context * USUAL_TOKEN_BYTES)
+        if count_bytes(text) > most:
+            raise RequestError(
+                f"the text has {count_bytes(text):,} bytes; {most:,} are the most. Send it in parts.",
+                param=param,
+            )
+
     async def _run_on_text(self, text: str, param: str, encode: Callable[[], T]) -> T:
         with request_errors(param):
             if count_bytes(text) > SHORT_BYTES:
@@ -127,7 +146,7 @@ class PromptEncoder:
 
     # ---- in the thread of the conversations
 
-    def _ask(self, messages: list[dict[str, str]], asks: bool) -> tuple[list[int], tuple[int, ...]]:
+    def _ask(self, messages: Sequence[Message], asks: bool) -> tuple[list[int], tuple[int, ...]]:
         if self._chat is None:
             self._chat = open_chat(self.pretrained)
             end = self._chat.end_of_turn()
@@ -137,6 +156,13 @@ class PromptEncoder:
     def _close_chat(self) -> None:
         if self._chat is not None:
             self._chat.template.close()
+
+
+def name_own_tokens(pretrained: Pretrained) -> dict[str, int]:
+    """Returns the ids of the tokens that the generation settings name as the first and last of a text."""
+    tokenizer, start = pretrained.need_tokenizer(), pretrained.generation.get("bos_token_id")
+    ids = [*pretrained.eos_ids, *([] if start is None else [start])]
+    return {tokenizer.token(id): id for id in ids if id < tokenizer.vocab_size}
 
 
 def open_chat(pretrained: Pretrained) -> Chat:
@@ -158,44 +184,15 @@ def open_chat(pretrained: Pretrained) -> Chat:
         ) from None
 
 
-def read_messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Returns messages as a template takes them: text parts are joined, and a developer is the system.
-
-    >>> read_messages([{"role": "developer", "content": [{"type": "text", "text": "Be kind."}]}])
-    [{'role': 'system', 'content': 'Be kind.'}]
-    """
-    with request_errors("messages"):
-        found = check_messages([{"role": read_role(each), "content": join_parts(each)} for each in given])
-    size = sum(len(message["content"]) for message in found)
+def check_size(messages: Sequence[Message]) -> None:
+    """Raises where messages are longer than anything that a template may write."""
+    size = sum(len(message["content"]) for message in messages)
     if size > MOST_MESSAGE_CHARACTERS:
         raise RequestError(
             f"the messages have {size:,} characters; {MOST_MESSAGE_CHARACTERS:,} are the most.",
             param="messages",
             code="context_length_exceeded",
         )
-    return found
-
-
-def read_role(message: Mapping[str, Any]) -> Any:
-    role = message.get("role")
-    return "system" if role == "developer" else role
-
-
-def join_parts(message: Mapping[str, Any]) -> str:
-    """Returns the text of a message, whose content may be a list of parts."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else [content]
-    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-    found = [text for text in texts if isinstance(text, str)]
-    if len(found) < len(parts):
-        raise RequestError(
-            'the content of a message must be a text, or a list of parts {"type": "text", "text": …}, not '
-            f"{show(content)}.",
-            param="messages",
-        )
-    return "".join(found)
 
 
 def check_range(ids: Sequence[int], size: int, param: str) -> None:

@@ -5,9 +5,9 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.types import Receive
@@ -15,6 +15,7 @@ from starlette.types import Receive
 from pellucid.errors import PellucidError, quote, show
 from pellucid.server.limits import Limits, RequestError, Scope, find_header
 
+T = TypeVar("T")
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 
 
@@ -109,6 +110,26 @@ async def read_body(scope: Scope, receive: Receive, limits: Limits) -> bytes:
 
 class ClientDisconnected(Exception):
     """The client closed the connection: there is no one to answer."""
+
+
+async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Returns what a coroutine returns; where the client leaves before, it is cancelled. The body must have
+    been read."""
+    running, watch = asyncio.create_task(work), asyncio.create_task(wait_until_disconnected(receive))
+    try:
+        await asyncio.wait({running, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            return running.result()
+        raise ClientDisconnected
+    finally:
+        running.cancel()
+        watch.cancel()
+        await asyncio.gather(running, watch, return_exceptions=True)
+
+
+async def wait_until_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def parse_json(body: bytes, limits: Limits) -> dict[str, Any]:

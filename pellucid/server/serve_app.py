@@ -11,9 +11,12 @@ from pellucid.server.answer_explorer import answer_about_model, open_page, send_
 from pellucid.server.app import Shell, ShellRoute
 from pellucid.server.chat import answer_chat
 from pellucid.server.completions import complete
+from pellucid.server.embeddings import embed
 from pellucid.server.health import show_health, show_metrics
 from pellucid.server.limits import Access, Scope
+from pellucid.server.models import list_models, show_model
 from pellucid.server.served import ServedModel
+from pellucid.server.tokenizing import detokenize, show_tokenizer, tokenize
 
 Endpoint = Callable[[ServedModel, Request], Awaitable[Response]]
 
@@ -27,6 +30,12 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("POST", "/api/{question}"): answer_about_model,
     ("POST", "/v1/completions"): complete,
     ("POST", "/v1/chat/completions"): answer_chat,
+    ("POST", "/v1/embeddings"): embed,
+    ("GET", "/v1/models"): list_models,
+    ("GET", "/v1/models/{name:path}"): show_model,
+    ("POST", "/tokenize"): tokenize,
+    ("POST", "/detokenize"): detokenize,
+    ("GET", "/tokenizer_info"): show_tokenizer,
 }
 """What answers each route, by its method and path."""
 PUBLIC_PATHS = frozenset({"/health", "/explore", "/explore/", "/explore/{name}"})

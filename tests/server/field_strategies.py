@@ -59,6 +59,7 @@ COMPANIONS: dict[tuple[FieldEndpoint, str], dict[str, Any]] = {
     ("chat", "top_logprobs"): {"logprobs": True},
     ("completions", "max_tokens"): {"echo": True},
     **{(place, "stream_options"): {"stream": True} for place in GENERATION},
+    ("tokenize", "messages"): {"prompt": None},
     **{(place, "keep"): {"context": "roll"} for place in GENERATION},
 }
 """What a field needs beside it."""

@@ -103,7 +103,10 @@ def run_served(
     if module is None:
         module = MODULE if importlib.util.find_spec(MODULE) else STAND_IN
     engine = EngineClient(EngineOptions(str(model), **options), module=module, hang_seconds=hang_seconds)
-    pretrained, listening = open_model("abcd" if module == STAND_IN else model), bind(0)
+    pretrained, listening = (
+        open_model("abcd" if module == STAND_IN and not Path(model).is_dir() else model),
+        bind(0),
+    )
     access = make_serve_access(get_port(listening), "127.0.0.1", key, limits=limits)
     app = ServeApp(ServedModel(name or pretrained.name, pretrained, engine), access)
     server = DrainingServer(app, 1, partial(engine.fail_all, "the server is ending."))

@@ -12,7 +12,7 @@ from pellucid.errors import TokenError
 from pellucid.pretrained import Pretrained
 from pellucid.server import prompts
 from pellucid.server.limits import RequestError
-from pellucid.server.prompts import PromptEncoder, read_messages
+from pellucid.server.prompts import MOST_MESSAGE_CHARACTERS, PromptEncoder
 from pellucid.text.chat_worker import OUTPUT
 from pellucid.text.kinds import train
 from pellucid.text.native import call_native
@@ -159,32 +159,11 @@ def test_special_tokens_in_a_message_are_ordinary_text() -> None:
     assert found[0].count(1) == 0 and found[0].count(2) == 1
 
 
-def test_parts_are_joined_and_a_developer_is_the_system() -> None:
-    given = [
-        {"role": "developer", "content": [{"type": "text", "text": "B"}, {"type": "text", "text": "e."}]},
-        {"role": "user", "content": "Who?", "name": "x"},
-    ]
-    assert read_messages(given) == TALK
-
-
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [],
-        [{"content": "a"}],
-        [{"role": ["user"], "content": "a"}],
-        [{"role": "user"}],
-        [{"role": "user", "content": None}],
-        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a"}}]}],
-        [{"role": "user", "content": [{"type": "text", "text": 5}]}],
-        [{"role": "user", "content": [{"type": "text"}]}],
-        [{"role": "user", "content": ["a"]}],
-        [{"role": "user", "content": "a" * (OUTPUT + 1)}],
-    ],
-    ids=repr,
-)
-def test_messages_without_a_role_and_a_text_are_refused(messages: list[Any]) -> None:
-    assert refusal(make(), lambda encoder: encoder.ask(messages)).param == "messages"
+def test_messages_longer_than_a_template_may_write_are_refused() -> None:
+    assert OUTPUT == MOST_MESSAGE_CHARACTERS
+    long = [{"role": "user", "content": "a" * OUTPUT}, {"role": "user", "content": "a"}]
+    error = refusal(make(), lambda encoder: encoder.ask(long))
+    assert (error.param, error.code) == ("messages", "context_length_exceeded")
 
 
 def test_a_model_without_a_template_says_what_to_use_instead() -> None:
@@ -253,16 +232,21 @@ def test_a_text_that_is_a_special_token_is_that_token_for_a_client_that_asks_for
     assert isinstance(found[5], RequestError) and found[5].param == "tokens" and found[6] == "<|turn|><|end|>"
 
 
+def test_no_text_is_longer_than_what_the_memory_is_meant_for() -> None:
+    error = refusal(make(tokenizer=train("words", ["a"])), lambda encoder: encoder.tokenize("a " * 600_000))
+    assert (error.status, error.param) == (400, "prompt")
+
+
 @pytest.mark.parametrize("kind", ["words", "wordpiece", "bpe"])
-def test_the_event_loop_goes_on_while_megabytes_are_encoded(kind: str) -> None:
-    text = "the cat sat on the mat " * 87_000
+def test_the_event_loop_goes_on_while_a_long_text_is_encoded(kind: str) -> None:
+    text = "the cat sat on the mat " * 45_000
     tokenizer = train(kind, [text[:1000]], 290)
 
     async def run() -> float:
         encoder, done = PromptEncoder(make(tokenizer=tokenizer)), asyncio.Event()
         pauses = asyncio.create_task(count_pauses(done))
         await asyncio.sleep(0)
-        assert len(await encoder.tokenize(text)) > 400_000
+        assert len(await encoder.tokenize(text)) > 200_000
         done.set()
         return await pauses
 
