@@ -7,11 +7,11 @@ from functools import partial
 from pellucid.errors import PellucidError
 from pellucid.server import engine_client
 from pellucid.server.serve import serve
-from tests.server.served import STAND_IN
+from tests.server.stand_in_engine import MODULE
 
 
 def main(model: str, port: str) -> None:
-    engine_client.EngineClient = partial(engine_client.EngineClient, module=STAND_IN)  # type: ignore[misc, assignment]
+    engine_client.EngineClient = partial(engine_client.EngineClient, module=MODULE)  # type: ignore[misc, assignment]
     try:
         ended_by = serve(
             model,

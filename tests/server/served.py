@@ -6,8 +6,9 @@ import dataclasses
 import http.client
 import importlib.util
 import json
-import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from pellucid.server.served import ServedModel
 from pellucid.workbench.model import Model
 from tests.evaluation.small_models import bpe
 from tests.server.serving import KEY, Answer
+from tests.server.stand_in_engine import MODULE as STAND_IN
 
-STAND_IN = "tests.server.stand_in_engine"
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}<end>\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
@@ -103,26 +104,23 @@ def run_served(
     if module is None:
         module = MODULE if importlib.util.find_spec(MODULE) else STAND_IN
     engine = EngineClient(EngineOptions(str(model), **options), module=module, hang_seconds=hang_seconds)
-    pretrained, listening = (
-        open_model("abcd" if module == STAND_IN and not Path(model).is_dir() else model),
-        bind(0),
-    )
+    pretrained, listening = open_model(model), bind(0)
     access = make_serve_access(get_port(listening), "127.0.0.1", key, limits=limits)
     app = ServeApp(ServedModel(name or pretrained.name, pretrained, engine), access)
     server = DrainingServer(app, 1, partial(engine.fail_all, "the server is ending."))
     loop = asyncio.new_event_loop()
     serving = run_until_signal(listening, server, app.served, engine, lambda ready: None)
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serving))
-    thread.start()
-    try:
-        while waits and engine.state == "loading" and thread.is_alive():
-            thread.join(0.01)
-        assert not waits or engine.state == "ready"
-        yield Served(access.port, key, app, engine, loop)
-    finally:
-        server.should_exit = True
-        thread.join()
-        loop.close()
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(loop.run_until_complete, serving)
+        try:
+            while waits and engine.state == "loading" and not ended.done():
+                time.sleep(0.01)
+            if not ended.done():
+                yield Served(access.port, key, app, engine, loop)
+        finally:
+            server.should_exit = True
+            ended.result()
+            loop.close()
 
 
 def save_model(folder: Path, vocab_size: int = 300, seed: int = 0, **sizes: Any) -> Path:

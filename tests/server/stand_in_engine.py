@@ -1,9 +1,9 @@
 """A stand-in for the engine's process, which runs no model: `python -m tests.server.stand_in_engine JSON`.
 
 It obeys `engine_lines`. Every choice of a request gets the text " 0", " 1", " 2" …, one piece in each step,
-up to `max_new_tokens`. What it should do wrong stands in the model's name: "fails" does not load, "ends" ends
-while it loads, "loads" loads for ever, "garbles" writes a line that is not JSON, and with "slow" a step takes
-50 ms instead of 1.
+up to `max_new_tokens`. What it should do wrong stands in the name of the model's folder: "fails" does not
+load, "ends" ends while it loads, "loads" loads for ever, "garbles" writes a line that is not JSON, and with
+"slow" a step takes 50 ms instead of 1.
 """
 
 import json
@@ -12,9 +12,12 @@ import queue
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from pellucid.server.engine_lines import End, EngineReady, Piece, StepLine, format_step
+
+MODULE = "tests.server.stand_in_engine"
 
 
 class StandIn:
@@ -78,7 +81,7 @@ class StandIn:
 
 def main(argument: str) -> None:
     options = json.loads(argument)
-    model, slots = options["model"], options["slots"] or 4
+    model, slots = Path(options["model"]).name, options["slots"] or 4
     stand_in = StandIn(slots, 0.05 if "slow" in model else 0.001)
     if "ends" in model:
         sys.exit(7)

@@ -1,6 +1,7 @@
 """The life of a server: it listens while the model loads, ends by signals, and leaves no process behind."""
 
 import contextlib
+import http.client
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ import pytest
 from pellucid.errors import PellucidError, UsageError
 from pellucid.server.bind import bind, get_port
 from pellucid.server.serve import serve
-from tests.server.served import run_served
+from tests.server.served import STAND_IN, Served, run_served
+from tests.server.serving import Answer
 
 OPTIONS: dict[str, Any] = {
     "host": "127.0.0.1",
@@ -130,13 +133,65 @@ def test_the_process_that_serves_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_a_killed_engine_is_reported_by_health() -> None:
-    """Kill −9 twice: the server serves again after the first time, and not after the second."""
-    with run_served("any", module="tests.server.stand_in_engine") as served:
-        for status, state in ((200, "ready"), (503, "unhealthy")):
-            assert served.engine.pid is not None
-            os.kill(served.engine.pid, signal.SIGKILL)
-            wait_until(lambda: served.engine.pid is None, 5)
-            wait_until(lambda: served.engine.state != "loading", 5)
-            answer = served.ask("GET", "/health")
-            assert (answer.status, json.loads(answer.body)) == (status, {"status": state})
+def read_events(served: Served, begun: list[Any], **body: Any) -> tuple[list[Any], float]:
+    """Returns the events of a streamed answer, and when the last one came; `begun` gets the first one."""
+    events = served.stream("/v1/completions", prompt=[0], **body)
+    begun.append(next(events))
+    return list(events), time.monotonic()
+
+
+def ask_whole(served: Served, **body: Any) -> tuple[Answer, float]:
+    return served.ask("POST", "/v1/completions", {"prompt": [0], **body}), time.monotonic()
+
+
+def test_a_killed_engine_ends_every_answer_with_an_error_and_is_started_again_once(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    """Kill −9 in the middle of five streams, a whole answer and one that waits; then once more."""
+    slow = shutil.copytree(tiny_model, tmp_path / "slow")
+    with run_served(slow, module=STAND_IN, slots=6) as served, ThreadPoolExecutor(8) as pool:
+        begun = list[Any]()
+        asked = [pool.submit(read_events, served, begun, max_tokens=100) for _ in range(5)]
+        wait_until(lambda: len(begun) == 5)
+        whole, waiting = (pool.submit(ask_whole, served, max_tokens=100) for _ in range(2))
+        wait_until(lambda: served.engine.in_flight == 7)
+        assert served.engine.pid is not None
+        os.kill(served.engine.pid, signal.SIGKILL)
+        killed_at = time.monotonic()
+        for future in asked:
+            events, ended_at = future.result()
+            assert events[-1]["error"]["type"] == "server_error" and "[DONE]" not in events
+            assert ended_at - killed_at < 5
+        for answered in (whole, waiting):
+            answer, ended_at = answered.result()
+            assert answer.status == 503 and "retry-after" in answer.headers
+            assert ended_at - killed_at < 5
+        wait_until(lambda: served.engine.state == "ready")
+        assert served.ask("GET", "/health").status == 200
+        assert read_events(served, [], max_tokens=3)[0][-1] == "[DONE]"
+        os.kill(served.engine.pid, signal.SIGKILL)
+        wait_until(lambda: served.engine.state == "unhealthy")
+        health = served.ask("GET", "/health")
+        assert (health.status, json.loads(health.body)) == (503, {"status": "unhealthy"})
+        refused, _ = ask_whole(served)
+        assert refused.status == 503 and "retry-after" in refused.headers
+
+
+def test_running_answers_are_given_after_the_signal(tmp_path: Path, tiny_model: Path) -> None:
+    with run_command(shutil.copytree(tiny_model, tmp_path / "slow")) as (process, address):
+        wait_until(lambda: ask(address)[0] == 200)
+        host, _, port = address.removeprefix("http://").removesuffix("/health").partition(":")
+        connection, other = (http.client.HTTPConnection(host, int(port), timeout=10) for _ in range(2))
+        body = json.dumps({"prompt": [0], "max_tokens": 20, "stream": True})
+        with contextlib.closing(connection), contextlib.closing(other):
+            connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+            stream = connection.getresponse()
+            assert stream.readline().startswith(b"data: ")
+            process.send_signal(signal.SIGTERM)
+            wait_until(lambda: ask(address) == (503, {"status": "ending"}))
+            other.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+            refused = other.getresponse()
+            assert refused.status == 503 and refused.headers["Retry-After"] == "10"
+            events = [line for line in stream.read().splitlines() if line]
+            assert len(events) >= 19 and events[-1] == b"data: [DONE]"
+        assert process.wait(5) == 0 and not process.communicate()[1]
