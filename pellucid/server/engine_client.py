@@ -10,11 +10,13 @@ import itertools
 import json
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from pellucid import errors
 from pellucid.errors import PellucidError, ResourceError
 from pellucid.explorer.client import make_environment, name_end
+from pellucid.server.app import make_ending_error
 from pellucid.server.engine_lines import (
     End,
     EngineOptions,
@@ -202,18 +204,18 @@ class EngineClient:
 
     async def close(self) -> None:
         """Ends the process, and every request in flight; a call of `start` that waits is the caller's."""
-        self.fail_all("the server is ending.")
+        self.fail_all(make_ending_error)
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
         self._state = "unhealthy"
 
-    def fail_all(self, message: str) -> None:
-        """Ends every request in flight with an error."""
+    def fail_all(self, make_error: Callable[[], RequestError]) -> None:
+        """Ends every request in flight with an error of its own."""
         failed, self.requests = self.requests, {}
         for id, running in failed.items():
             self._write({"id": id, "do": "cancel"})
-            running.fail(RequestError(message, 503, Retry_After="5"))
+            running.fail(make_error())
 
     async def _open(self) -> asyncio.subprocess.Process:
         """Returns a process that has loaded the model."""
@@ -247,11 +249,13 @@ class EngineClient:
         """Reads what the process writes; where it ends, another one is started, once."""
         try:
             await self._read(process)
+            logger.error("the engine is started again")
             self.load = self.load._replace(restarts=1)
             await self._read(await self._open())
         except (PellucidError, OSError) as error:
             logger.error("%s", error)
         self._state = "unhealthy"
+        logger.error("the engine is not started again: /health says so, and requests are refused")
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         """Takes the lines of a process until it ends; every request in flight ends with it."""
@@ -266,10 +270,10 @@ class EngineClient:
         finally:
             watch.cancel()
             self._process, self._state = None, "loading"
-            self.fail_all("the engine failed, and this answer with it: try again.")
+            self.fail_all(make_failure)
             self.load = self.load._replace(slots_used=0, queue=0)
             end = await end_process(process)
-        logger.error("the engine's process ended with %s", end)
+        logger.error("the engine's process ended with %s, and the requests in it failed", end)
 
     def take(self, step: StepLine) -> None:
         """Hands what a step brought to the requests; readers are woken once, however much it is."""
@@ -306,6 +310,11 @@ async def end_process(process: asyncio.subprocess.Process, seconds: float = CLOS
     if process.returncode is None:
         process.kill()
     return name_end(await waiting)
+
+
+def make_failure() -> RequestError:
+    """Returns the error of a request that was in the engine when it failed."""
+    return RequestError("the engine failed, and this answer with it: try again.", 503, Retry_After="5")
 
 
 def parse_first(line: bytes) -> EngineReady:

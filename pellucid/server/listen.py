@@ -10,6 +10,7 @@ from types import FrameType
 
 from uvicorn import Config, Server
 
+from pellucid.format import pluralize
 from pellucid.server.app import Shell
 from pellucid.server.protocol import make_protocol
 
@@ -48,11 +49,14 @@ class DrainingServer(SignalledServer):
 
     Until then it listens, so that new requests are refused with a reason; uvicorn would close its sockets at
     once. When the time is over, `give_up` ends the answers that still run. A second signal waits for nothing.
+    `say` prints a line where answers are waited for.
     """
 
-    def __init__(self, app: Shell, drain_seconds: int, give_up: Callable[[], None]) -> None:
+    def __init__(
+        self, app: Shell, drain_seconds: int, give_up: Callable[[], None], say: Callable[[str], None]
+    ) -> None:
         super().__init__(make_config(app, drain_seconds))
-        self._app, self._seconds, self._give_up = app, drain_seconds, give_up
+        self._app, self._seconds, self._give_up, self._say = app, drain_seconds, give_up, say
         self._deadline: float | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -64,7 +68,9 @@ class DrainingServer(SignalledServer):
         """Looks, ten times a second, whether the last answer is given or the time is over."""
         if self._app.is_ending and not self.should_exit:
             now = time.monotonic()
-            self._deadline = self._deadline or now + self._seconds
+            if self._deadline is None:
+                self._deadline = now + self._seconds
+                self._say_running()
             if now >= self._deadline:
                 self._give_up()
             self.should_exit = now >= self._deadline or not self._app.n_running
@@ -73,6 +79,12 @@ class DrainingServer(SignalledServer):
         if self.force_exit:
             self.config.timeout_graceful_shutdown = 1
         return await super().on_tick(counter)
+
+    def _say_running(self) -> None:
+        if self._app.n_running:
+            running = pluralize(self._app.n_running, "request")
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                self._say(f"{running} may take {self._seconds} s more; a second signal ends them at once.")
 
 
 def make_server(app: Shell, drain_seconds: int) -> SignalledServer:

@@ -50,6 +50,7 @@ def serve(
     check_exposure(address, key)
     with bind(port, address) as listening:
         from pellucid.interop.resolve import open_model
+        from pellucid.server.app import make_ending_error
         from pellucid.server.curl_line import make_curl_line
         from pellucid.server.engine_client import EngineClient
         from pellucid.server.engine_lines import EngineOptions
@@ -64,9 +65,8 @@ def serve(
         path = str(pretrained.provenance.path)
         engine = EngineClient(EngineOptions(path, slots, queue, dtype, device, cache))
         served = ServedModel(name, pretrained, engine, model)
-        server = DrainingServer(
-            ServeApp(served, access), DRAIN_SECONDS, partial(engine.fail_all, "the server is ending.")
-        )
+        give_up = partial(engine.fail_all, make_ending_error)
+        server = DrainingServer(ServeApp(served, access), DRAIN_SECONDS, give_up, say)
 
         def say_ready(ready: "EngineReady") -> None:
             room = f"{pluralize(ready.slots, 'slot')} of {ready.capacity:,} tokens"

@@ -15,6 +15,7 @@ from typing import Any
 
 from pellucid.config import preset
 from pellucid.interop.resolve import open_model
+from pellucid.server.app import make_ending_error
 from pellucid.server.bind import bind, get_port
 from pellucid.server.engine_client import HANG_SECONDS, MODULE, EngineClient
 from pellucid.server.engine_lines import EngineOptions
@@ -107,7 +108,7 @@ def run_served(
     pretrained, listening = open_model(model), bind(0)
     access = make_serve_access(get_port(listening), "127.0.0.1", key, limits=limits)
     app = ServeApp(ServedModel(name or pretrained.name, pretrained, engine), access)
-    server = DrainingServer(app, 1, partial(engine.fail_all, "the server is ending."))
+    server = DrainingServer(app, 1, partial(engine.fail_all, make_ending_error), lambda text: None)
     loop = asyncio.new_event_loop()
     serving = run_until_signal(listening, server, app.served, engine, lambda ready: None)
     with ThreadPoolExecutor(1) as pool:

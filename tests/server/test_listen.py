@@ -69,13 +69,13 @@ class Draining:
 
     def __init__(self, port: int, drain_seconds: int) -> None:
         self.port, self.may_answer, self.began = port, asyncio.Event(), asyncio.Event()
-        self.gave_up = 0
+        self.gave_up, self.said = 0, list[str]()
         routes = [
             ShellRoute("/slow", self.answer),
             ShellRoute("/health", self.answer_at_once, is_public=True),
         ]
         self.app = Shell(routes, Access(port, None))
-        self.server = DrainingServer(self.app, drain_seconds, self.give_up)
+        self.server = DrainingServer(self.app, drain_seconds, self.give_up, self.said.append)
 
     async def answer(self, request: Request) -> Response:
         self.began.set()
@@ -139,6 +139,7 @@ def test_a_running_answer_is_given_while_new_requests_are_refused(number: int) -
 
     draining = drain(test)
     assert draining.server.ended_by == number and not draining.gave_up
+    assert len(draining.said) == 1 and draining.said[0].startswith("1 request")
 
 
 def test_answers_that_take_too_long_are_given_up() -> None:
