@@ -20,6 +20,29 @@ POLLS = 6
 """How often the progress of a slow reader is looked at before it is disconnected."""
 
 
+class ChunkedConnection(h11.Connection):
+    """h11's connection, with a shorter way for the chunks of a streamed answer.
+
+    h11 passes each through its state machine, which a chunk does not change: 5 of the 40 µs of a token.
+    """
+
+    _is_chunked = False
+    """Whether the body that is being sent has chunks."""
+
+    def send(self, event: Any) -> Any:
+        if (
+            self._is_chunked
+            and type(event) is h11.Data
+            and event.data  # an empty chunk would be the end
+            and self.our_state is h11.SEND_BODY
+        ):
+            return b"%x\r\n%b\r\n" % (len(event.data), event.data)
+        sent = super().send(event)
+        if type(event) is h11.Response:
+            self._is_chunked = sent is not None and b"\r\ntransfer-encoding: chunked\r\n" in sent.lower()
+        return sent
+
+
 class LimitedProtocol(H11Protocol):
     """One connection. It closes when a head, a body or the reading of an answer takes too long, and refuses
     what is not HTTP with the same JSON error as every other refusal."""
@@ -28,6 +51,7 @@ class LimitedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn = ChunkedConnection(h11.SERVER, self.limits.head_bytes)
         self._awaited: Any = None
         self._request_clock: asyncio.TimerHandle | None = None
         self._reader_clock: asyncio.TimerHandle | None = None
