@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,6 +32,8 @@ OPEN = "open"
 RETRY_SECONDS = 10.0
 """How long a start that failed is not tried again."""
 
+AnswerRun = asyncio.Task[tuple[int, bytes]]
+"""Its result is an HTTP status and a body."""
 FileStamp = tuple[tuple[str, int, int, int], ...]
 
 
@@ -45,7 +47,7 @@ class AnswerExplorer:
         self._starting: asyncio.Task[ExplorerWorker | RequestError] | None = None
         self._failed_at, self._is_closed = 0.0, False
         self._worker: ExplorerWorker | None = None
-        self._runs: dict[str, asyncio.Task[tuple[int, bytes]]] = {}
+        self._runs: dict[str, AnswerRun] = {}
 
     @property
     def methods(self) -> Mapping[str, str]:
@@ -100,12 +102,15 @@ class AnswerExplorer:
         if not isinstance(id, str) or len(parameters) > 1:
             raise RequestError(f'{OPEN} needs {{"answer": ID}}, the trace id of an answer.', param="answer")
         answer, runs = self._answers.get(id), self._runs
-        if id not in runs:
-            runs[id] = asyncio.create_task(run_answer(worker, answer))
-        status, body = await asyncio.shield(runs[id])
-        if status != 200:
-            runs.pop(id, None)
-        return status, body
+        known = runs.get(id)
+        if known is None or known.done():
+            status, body = await worker.ask("session")
+            if status != 200:
+                return status, body
+            session = json.loads(body)
+            if runs.get(id) is known and not is_listed(known, session):  # no one else has begun meanwhile
+                runs[id] = asyncio.create_task(run_answer(worker, answer, session["most_tokens"]))
+        return await asyncio.shield(runs[id])
 
     async def close(self) -> None:
         """Ends the process, also while it starts."""
@@ -118,13 +123,17 @@ class AnswerExplorer:
             await self._worker.close()
 
 
-async def run_answer(worker: ExplorerWorker, answer: KeptAnswer) -> tuple[int, bytes]:
-    """Runs the tokens of an answer, the new ones as the target, so that the page lists the probability of
-    each. The body has the id of the trace, and a note where not all of them fit."""
-    status, body = await worker.ask("session")
-    if status != 200:
-        return status, body
-    most = json.loads(body)["most_tokens"]
+def is_listed(run: AnswerRun | None, session: Mapping[str, Any]) -> bool:
+    """Whether a finished run has a trace that the session lists: of very many it lists the newest."""
+    if run is None:
+        return False
+    status, body = run.result()
+    return status == 200 and json.loads(body)["trace"] in {trace["id"] for trace in session["traces"]}
+
+
+async def run_answer(worker: ExplorerWorker, answer: KeptAnswer, most: int) -> tuple[int, bytes]:
+    """Runs the first tokens of an answer, the new ones as the target, so that the page lists the probability
+    of each. The body has the id of the trace, and a note where there are more than `most`."""
     prompt = answer.prompt[:most]
     target = answer.new[: most + 1 - len(prompt)] if len(answer.prompt) <= most else answer.new[:0]
     given = {"ids": prompt.tolist(), "target_ids": target.tolist() or None}

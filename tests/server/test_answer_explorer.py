@@ -91,6 +91,24 @@ def test_all_who_open_an_answer_wait_for_one_run(explored: Explored) -> None:
     assert len(explored.ask("session")["traces"]) == before + 2
 
 
+def test_an_answer_whose_trace_is_no_longer_listed_is_run_again(
+    explored: Explored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = explored.answers.keep(PROMPT, NEW)
+    first = explored.ask("open", answer=id)
+    worker = explored.explorer._worker
+    assert worker is not None
+    ask = worker.ask
+
+    async def ask_without_traces(question: str, *given: Any) -> tuple[int, bytes]:
+        status, body = await ask(question, *given)
+        return status, json.dumps(json.loads(body) | {"traces": []}).encode()
+
+    assert explored.ask("open", answer=id) == first
+    monkeypatch.setattr(worker, "ask", ask_without_traces)
+    assert explored.ask("open", answer=id)["trace"] != first["trace"]
+
+
 def test_an_answer_without_new_tokens_can_be_opened(explored: Explored) -> None:
     opened = explored.ask("open", answer=explored.answers.keep(PROMPT, []))
     trace = explored.ask("session")["traces"][-1]
