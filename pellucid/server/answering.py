@@ -73,11 +73,12 @@ class RunningAnswer:
         assert self._watch is not None
         if self._watch.done():
             raise ClientDisconnected
-        if not self.completion_tokens and self._meter is not None:
-            self._meter.mark_first_token()
+        before = self.completion_tokens
         for _, pieces in found:
             for piece in pieces:
                 self.completion_tokens += piece.new_tokens
+        if before == 0 < self.completion_tokens and self._meter is not None:
+            self._meter.mark_first_token()
         return found
 
     async def _read_only(self) -> PlacedPieces:

@@ -19,19 +19,20 @@ class TokenTexts(dict[int, str]):
     def __init__(self, tokenizer: Tokenizer | None) -> None:
         super().__init__()
         self._tokenizer = tokenizer
+        self._count = 0 if tokenizer is None else tokenizer.vocab_size
+        self._bytes: dict[int, list[int] | None] = {}
 
     def __missing__(self, id: int) -> str:
-        self[id] = text = self._make_text(id)
+        data = self.get_bytes(id)
+        self[id] = text = f"#{id}" if data is None else format_bytes_text(bytes(data))
         return text
 
-    def get_bytes(self, id: int) -> bytes | None:
+    def get_bytes(self, id: int) -> list[int] | None:
         """Returns the bytes of a token; None of an id that the tokenizer does not have."""
-        is_known = self._tokenizer is not None and id < self._tokenizer.vocab_size
-        return self._tokenizer.bytes_of(id) if self._tokenizer is not None and is_known else None
-
-    def _make_text(self, id: int) -> str:
-        data = self.get_bytes(id)
-        return f"#{id}" if data is None else format_bytes_text(data)
+        if id not in self._bytes:
+            tokenizer = self._tokenizer if id < self._count else None
+            self._bytes[id] = None if tokenizer is None else list(tokenizer.bytes_of(id))
+        return self._bytes[id]
 
 
 def format_bytes_text(data: bytes) -> str:
@@ -83,8 +84,7 @@ def make_chat_logprobs(texts: TokenTexts, tokens: Sequence[ScoredToken], shift: 
 
 
 def _make_entry(texts: TokenTexts, id: int, logprob: float | None) -> dict[str, Any]:
-    data = texts.get_bytes(id)
-    return {"token": texts[id], "logprob": logprob, "bytes": None if data is None else list(data)}
+    return {"token": texts[id], "logprob": logprob, "bytes": texts.get_bytes(id)}
 
 
 def make_explained_tokens(texts: TokenTexts, tokens: Iterable[ScoredToken]) -> list[dict[str, Any]]:
