@@ -18,6 +18,8 @@ GRACE = 2.0
 client can read a refusal."""
 POLLS = 6
 """How often the progress of a slow reader is looked at before it is disconnected."""
+NOTICE_SECONDS = 0.02
+"""How soon after a further request it is noticed that the client has left."""
 
 
 class ChunkedConnection(h11.Connection):
@@ -80,6 +82,7 @@ class LimitedProtocol(H11Protocol):
         super().handle_events()
         if not self._is_refused:
             self._watch_request()
+            self._watch_client()
 
     def _watch_request(self) -> None:
         """Starts the clock of what the client has to send next: a head, or the rest of a body."""
@@ -92,6 +95,14 @@ class LimitedProtocol(H11Protocol):
         waits = {h11.IDLE: self.limits.head_seconds, h11.SEND_BODY: self.limits.body_seconds + GRACE}
         seconds = waits.get(state)
         self._request_clock = self.loop.call_later(seconds, self.transport.close) if seconds else None
+
+    def _watch_client(self) -> None:
+        """Reads on soon while an answer is made: uvicorn stops at the first byte of a further request, and
+        then does not notice that the client has left. Not at once: it may have sent all that it asks."""
+        if not self.flow.read_paused or self.conn.their_state is not h11.DONE:
+            return
+        if len(self.conn.trailing_data[0]) < self.limits.head_bytes:
+            self.loop.call_later(NOTICE_SECONDS, self.flow.resume_reading)
 
     def send_400_response(self, msg: str) -> None:
         """Answers what is not HTTP, or has too long a head, and closes when the client has read it."""
