@@ -69,7 +69,10 @@ class RunningAnswer:
 
         It raises a RequestError where a request failed, and ClientDisconnected where the client left.
         """
-        found = await (self._read_several() if self._readers else self._read_only())
+        if self._readers:
+            found = await self._read_several()
+        else:
+            found = [(0, pieces)] if (pieces := await self.running[0].read()) else []
         assert self._watch is not None
         if self._watch.done():
             raise ClientDisconnected
@@ -80,10 +83,6 @@ class RunningAnswer:
         if before == 0 < self.completion_tokens and self._meter is not None:
             self._meter.mark_first_token()
         return found
-
-    async def _read_only(self) -> PlacedPieces:
-        pieces = await self.running[0].read()
-        return [(0, pieces)] if pieces else []
 
     async def _read_several(self) -> PlacedPieces:
         while not self._arrived:

@@ -1,5 +1,6 @@
 """What is streamed, put together, is the whole answer; a failure in the middle is an event."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -7,9 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pellucid.server.answer_plan import AnswerPlan, PlannedPrompt
+from pellucid.server.completions import COMPLETION_FORM
 from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
+from pellucid.server.event_stream import EventStream
 from pellucid.server.limits import RequestError
-from tests.server.scripted_engine import Called, Reply, Script, ScriptedEngine, say
+from pellucid.server.request import ClientDisconnected
+from pellucid.server.served import ServedModel
+from tests.server.scripted_engine import Called, Reply, Script, ScriptedEngine, get_pretrained, say
 
 PATH = "/v1/completions"
 
@@ -163,3 +169,25 @@ def test_a_trace_is_of_all_tokens_that_were_sent() -> None:
     explained = [event["choices"][0]["explain"] for event in events[:-1]]
     assert "trace" not in explained[0]
     assert called.served.answers.get(explained[1]["trace"]).new.tolist() == [4, 5, 6]
+
+
+def test_requests_are_cancelled_while_a_client_that_does_not_read_holds_up_the_answer() -> None:
+    engine = ScriptedEngine(lambda request: Script([[Piece(0, 0, "a", 1)]] * 10, end=None))
+    is_cut = asyncio.Event()
+
+    async def receive() -> Any:
+        await is_cut.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            is_cut.set()  # as the protocol's clock does
+            await asyncio.wait_for(engine.running[0].is_cancelled.wait(), 5)
+
+    async def run() -> None:
+        served = ServedModel("model", get_pretrained(), engine)
+        plan = AnswerPlan(COMPLETION_FORM, "model", (PlannedPrompt((1,), 7),), {})
+        with pytest.raises(ClientDisconnected):
+            await EventStream(served, plan)({}, receive, send)
+
+    asyncio.run(run())
