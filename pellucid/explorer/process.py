@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.errors import PellucidError, UsageError, quote, show, unknown
 from pellucid.explorer import find_question, list_questions
+from pellucid.pipes import open_output, parse_table, read_lines
 
 if TYPE_CHECKING:
     from pellucid.explorer.session import Session
@@ -109,14 +110,7 @@ def answer_line(session: "Session", asked: QuestionLine) -> bytes:
 
 def parse_line(line: bytes) -> QuestionLine:
     """Returns the question of a line in."""
-    if len(line) > MOST_LINE:
-        raise UsageError(f"a question has at most {MOST_LINE:,} bytes.")
-    try:
-        found = json.loads(line, object_pairs_hook=_make_table, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"a question must be a line of JSON: {quote(error)}.") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"a question must be a table, not {show(found)}.")
+    found = parse_table(line, "a question", MOST_LINE)
     known = {"id": int, "question": str, "parameters": dict, "is_text": bool}
     found = dict[str, Any](parameters={}, is_text=False) | found
     for key, kind in known.items():
@@ -129,17 +123,6 @@ def parse_line(line: bytes) -> QuestionLine:
     if not 0 < found["id"] < 2**63:
         raise UsageError(f"id of a question must be a whole number from 1, not {show(found['id'])}.")
     return QuestionLine(found["id"], found["question"], found["parameters"], found["is_text"])
-
-
-def _make_table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        raise UsageError("a key is given twice.")
-    return table
-
-
-def _refuse_constant(name: str) -> None:
-    raise UsageError(f"{name} is not a number of JSON.")
 
 
 def format_line(id: int, status: int, body: Any) -> bytes:
@@ -165,24 +148,6 @@ def describe_ready() -> dict[str, Any]:
     return {"ready": {name: get_method(name) for name in list_questions()}}
 
 
-def open_output() -> Callable[[bytes], None]:
-    """Returns what writes a line to the parent. Standard output becomes standard error, so that no library
-    prints between two lines."""
-    output, lock = os.fdopen(os.dup(1), "wb", buffering=0), threading.Lock()
-    os.dup2(2, 1)
-
-    def write(line: bytes) -> None:
-        with lock:
-            try:
-                rest = memoryview(line)
-                while rest:
-                    rest = rest[output.write(rest) :]
-            except OSError:  # the parent is gone
-                os._exit(0)
-
-    return write
-
-
 def main(source: str, path: str | None = None) -> None:
     """Opens the source, read from a path where one is given, and answers until standard input ends."""
     write = open_output()
@@ -195,11 +160,7 @@ def main(source: str, path: str | None = None) -> None:
         return
     write(format_line(0, 200, describe_ready()))
     worker = QuestionWorker(session, write)
-    read = sys.stdin.buffer.readline
-    while line := read(MOST_LINE + 1):
-        part = line
-        while len(part) > MOST_LINE and not part.endswith(b"\n"):  # the rest of a line that is too long
-            part = read(MOST_LINE + 1)
+    for line in read_lines(sys.stdin.buffer, MOST_LINE):
         worker.receive(line)
     os._exit(0)  # a run in a thread is not waited for
 

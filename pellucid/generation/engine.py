@@ -136,6 +136,11 @@ class Engine:
             self.changed.notify_all()
 
     @property
+    def n_waiting(self) -> int:
+        """The requests that wait for slots."""
+        return len(self._waiting)
+
+    @property
     def runs_by_itself(self) -> bool:
         return self._thread is not None
 

@@ -61,6 +61,17 @@ class Handle:
                     return None
             self._engine.wait(self)
 
+    def take(self) -> list[Token]:
+        """Returns the tokens that are there and were not read yet; it neither waits nor runs a step, as a
+        caller of `Engine.step` wants it."""
+        with self._engine.changed:
+            tokens = list(self._unread)
+            self._unread.clear()
+            if self._full_since is not None:
+                self._full_since = None
+                self._engine.notify()
+        return tokens
+
     def result(self) -> list[Completion]:
         """Waits until the request is done, and returns its choices; raises the request's error."""
         for _ in self:

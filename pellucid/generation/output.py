@@ -34,6 +34,13 @@ class Output:
         self.text, self.held = "", ""
         self.finish: str | None = None
         self.score: float | None = None
+        self.is_cut = False
+        """Whether the text was cut before a stop text."""
+
+    @property
+    def n_decoded(self) -> int:
+        """Characters that were decoded so far, those that are held back included."""
+        return len(self.text) + len(self.held)
 
     def append(
         self, id: int, logprob: float | None = None, entry: Entry | None = None, is_last: bool = False
@@ -47,6 +54,7 @@ class Output:
         self.held += self._decode(id)
         for place in sorted(self.held.find(text) for text in self.stop if text in self.held)[:1]:
             self.held, self.finish, self.decoder = self.held[:place], "stop", None
+            self.is_cut = True
         if self.finish is None and (is_last or id in self.stop_ids):
             self.finish = "stop"
         if self.finish is None and len(self.ids) >= self.max_new_tokens:

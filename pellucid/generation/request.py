@@ -1,7 +1,7 @@
 """A request to the engine, and what comes back: tokens as they are chosen, and the finished texts."""
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from pellucid.errors import UsageError, show
 from pellucid.generation.ledger.entry import BeamNode, Entry, SpeculativeStep
@@ -47,8 +47,7 @@ def read_request(table: Any, what: str = "a request") -> Request:
     return Request(tuple(check_token("prompt", id) for id in prompt), sampling, **values)
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """One token of choice `choice`: what the engine emits while a request runs."""
 
     choice: int
@@ -57,6 +56,12 @@ class Token:
     """What is complete with this token, without stop texts; "" where there is no tokenizer."""
     logprob: float | None = None
     entry: Entry | None = None
+    offset: int = 0
+    """Characters of the new text that were decoded before it, whether or not they are held back."""
+    finish: str | None = None
+    """One of `FINISH_REASONS` where its choice ends with it."""
+    is_cut: bool = False
+    """Whether a stop text ended its choice, so that some of the decoded characters are not in the text."""
 
 
 @dataclass(frozen=True)

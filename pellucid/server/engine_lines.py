@@ -9,8 +9,8 @@
     {"pieces": [[7, 0, " the", 1, null, null]], "slots": 1, "queue": 0}                     one for each step
 
 A line of the engine has what changed since the last one, under the keys of `StepLine`; the rows of a list are
-the tuples below, without their names, since there is one for each token. A line comes every second, also
-where nothing changed, so that a process that hangs is noticed.
+the tuples below, without their names, since there is one for each token. A line comes every second, even
+where nothing changed, so that a process that hangs is noticed. Every `generate` and `embed` has one end.
 """
 
 import json

@@ -14,7 +14,7 @@ PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"columns", "errors", "format"},
     {"arguments", "dtypes", "lora", "notebook", "patterns", "registry"},
-    {"files", "strict"},
+    {"files", "pipes", "strict"},
     {"names"},
     {"parts"},
     {"config"},

@@ -43,8 +43,20 @@ class Job:
 
     def emit_token(self, output: Output, chosen: Chosen, is_last: bool = False) -> None:
         """Adds a chosen token to an output and emits it; the text may end with it."""
+        offset = output.n_decoded
         text = output.append(chosen.id, chosen.logprob, chosen.entry, is_last)
-        self.emit(Token(output.choice, chosen.id, text, chosen.logprob, chosen.entry))
+        self.emit(
+            Token(
+                output.choice,
+                chosen.id,
+                text,
+                chosen.logprob,
+                chosen.entry,
+                offset,
+                output.finish,
+                output.is_cut,
+            )
+        )
 
 
 class TextRow:

@@ -1,0 +1,313 @@
+"""The engine's process: `python -m pellucid.server.engine_process OPTIONS` runs a model for the HTTP process.
+
+OPTIONS is a JSON object, `EngineOptions`; the lines are those of `engine_lines.py`. The main thread owns the
+model: it takes all commands that are there, runs one step for all texts, and writes one line of what changed.
+A thread reads the commands, another writes a line every second. An error ends its own request, never the
+process, which ends at once when its input does.
+"""
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pellucid.errors import PellucidError, TokenError, UsageError, quote
+from pellucid.pipes import open_output, parse_table, read_lines
+from pellucid.server.alignment import ChoicePieces
+from pellucid.server.engine_commands import MOST_COMMAND, Command, parse_command
+from pellucid.server.engine_lines import (
+    End,
+    EngineOptions,
+    EngineReady,
+    GenerateRequest,
+    Piece,
+    PromptScores,
+    StepLine,
+    format_step,
+)
+from pellucid.strict import check_keys, check_value
+
+if TYPE_CHECKING:  # torch is imported when the model is
+    from pellucid.generation.engine import Engine
+    from pellucid.generation.handle import Handle
+    from pellucid.workbench.model import Model
+
+SLOTS = 32
+"""Texts that run at once by default, where the memory holds them."""
+SHARE = 0.5
+"""Of the free memory, what their keys and values may take by default."""
+HEARTBEAT_SECONDS = 1.0
+DEBUG = "PELLUCID_DEBUG"
+"""The environment variable with which unexpected errors print their traceback."""
+
+
+class ServedText:
+    """One request in the engine."""
+
+    def __init__(self, id: int, given: GenerateRequest, handle: "Handle") -> None:
+        self.id, self.given, self.handle = id, given, handle
+        lists_tokens = given.top_logprobs is not None or given.explain
+        count = handle.request.sampling.n
+        self.choices = [ChoicePieces(id, choice, lists_tokens) for choice in range(count)]
+
+    def make_pieces(self) -> list[Piece]:
+        """Returns the pieces that are new."""
+        tokens = self.handle.take()
+        if not tokens:
+            return []
+        if len(tokens) == 1:
+            found = [self.choices[tokens[0].choice].add(tokens)]
+        else:
+            own = ([token for token in tokens if token.choice == one.choice] for one in self.choices)
+            found = [one.add(some) for one, some in zip(self.choices, own, strict=True) if some]
+        return [piece for piece in found if piece is not None]
+
+
+class EngineWorker:
+    """Follows commands with an engine, which only the thread that calls `run` touches."""
+
+    def __init__(
+        self,
+        model: "Model",
+        engine: "Engine",
+        commands: "queue.SimpleQueue[Command]",
+        write: Callable[[bytes], None],
+    ) -> None:
+        self.model, self.engine, self._commands, self._write = model, engine, commands, write
+        self._texts: dict[int, ServedText] = {}
+        self._embeds: deque[Command] = deque()
+        self._pieces: list[Piece] = []
+        self._prompts: list[PromptScores] = []
+        self._ends: list[End] = []
+        self._actions: dict[str, Callable[[Command], None]] = {
+            "generate": self._generate,
+            "cancel": self._cancel,
+            "embed": self._embeds.append,
+            "refuse": self._refuse,
+        }
+
+    def run(self) -> None:
+        """Runs for ever: commands, a step, a line."""
+        while True:
+            self.run_once()
+
+    def run_once(self) -> None:
+        """Takes all commands, waiting for one where there is nothing to do, and runs one step."""
+        try:
+            self._take_commands()
+            if self._embeds:  # one between two steps, so that texts go on
+                self._embed(self._embeds.popleft())
+            if self._texts:
+                self.engine.step()
+            for text in list(self._texts.values()):
+                self._collect(text)
+            if self._pieces or self._ends or self._prompts:
+                line = format_step(self._make_line())
+                self._pieces, self._prompts, self._ends = [], [], []
+                self._write(line)
+        except Exception as error:  # a defect: those who wait must not wait for ever
+            self._fail(error)
+
+    def write_heartbeat(self) -> None:
+        """Writes a line without news; from any thread."""
+        self._write(format_step(StepLine([], [], [], *self._count())))
+
+    def _count(self) -> tuple[int, int]:
+        slots = self.engine.slots
+        return slots.count - len(slots.free), self.engine.n_waiting
+
+    def _make_line(self) -> StepLine:
+        return StepLine(self._pieces, self._prompts, self._ends, *self._count())
+
+    # ---- commands
+
+    def _take_commands(self) -> None:
+        is_idle = not (self._texts or self._embeds or self._ends)
+        while True:
+            try:
+                command = self._commands.get(block=is_idle)
+            except queue.Empty:
+                return
+            is_idle = False
+            self._actions[command.do](command)
+
+    def _generate(self, command: Command) -> None:
+        assert command.given is not None and command.request is not None
+        if command.id in self._texts:
+            self._ends.append(End(0, error=f"the request {command.id} runs already.", is_fault=True))
+            return
+        try:
+            handle = self.engine.add(command.request)
+        except Exception as error:
+            self._ends.append(describe_error(command.id, error))
+        else:
+            self._texts[command.id] = ServedText(command.id, command.given, handle)
+
+    def _cancel(self, command: Command) -> None:
+        text = self._texts.pop(command.id, None)
+        if text is not None:
+            text.handle.cancel()
+            self._ends.append(End(command.id, text.handle.seed))
+        elif found := [one for one in self._embeds if one.id == command.id]:
+            self._embeds.remove(found[0])
+            self._ends.append(End(command.id))
+
+    def _refuse(self, command: Command) -> None:
+        self._ends.append(End(command.id, error=command.error))
+
+    # ---- after a step
+
+    def _collect(self, text: ServedText) -> None:
+        """Adds what is new of a request to the line."""
+        pieces = text.make_pieces()
+        self._pieces += pieces
+        if text.handle.is_done:
+            del self._texts[text.id]
+            self._ends.append(self._end(text))
+
+    def _end(self, text: ServedText) -> End:
+        try:
+            for completion, choice in zip(text.handle.result(), text.choices, strict=True):
+                if not choice.has_ended:
+                    self._pieces.append(choice.end(completion.finish))
+        except Exception as error:
+            return describe_error(text.id, error)
+        return End(text.id, text.handle.seed)
+
+    def _embed(self, command: Command) -> None:
+        try:
+            end = End(command.id, embedding=compute_embedding(self.model, command.prompt))
+        except Exception as error:
+            end = describe_error(command.id, error)
+        self._ends.append(end)
+
+    def _fail(self, error: Exception) -> None:
+        """Ends every request that has no end yet, and those whose end was not written."""
+        waiting = [*self._texts, *(one.id for one in self._embeds), *(end.request for end in self._ends)]
+        for text in self._texts.values():
+            text.handle.cancel()
+        self._texts.clear()
+        self._embeds.clear()
+        self._pieces, self._prompts, self._ends = [], [], []
+        ends = [describe_error(id, error) for id in waiting]
+        self._write(format_step(StepLine([], [], ends, *self._count())))
+
+
+def describe_error(id: int, error: Exception) -> End:
+    """Returns the end of a request by an error; that of the request's own values is not the server's."""
+    if isinstance(error, PellucidError):
+        return End(id, error=str(error))
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error)
+    if isinstance(error, MemoryError):
+        return End(id, error="there is not enough memory for this request.", is_fault=True)
+    return End(id, error=f"the engine failed with {type(error).__name__}: {quote(error)}.", is_fault=True)
+
+
+def compute_embedding(model: "Model", prompt: tuple[int, ...]) -> list[float]:
+    """Returns the mean of the final hidden states of a prompt over its tokens, normalized to length 1."""
+    import torch
+
+    if not prompt:
+        raise TokenError("the prompt is empty: give at least one token.")
+    if len(prompt) > (most := model.config.context_length):
+        raise TokenError(f"{len(prompt):,} tokens do not fit the context of {most:,}: shorten the text.")
+    ids = torch.tensor([prompt], device=model.module.device)
+    model.module.check_ids(ids)
+    with torch.inference_mode():
+        mean = model.module.hidden_states(ids)[0].double().mean(0).cpu()
+    length = float(mean.norm())
+    if not 0 < length < float("inf"):
+        raise UsageError(
+            f"the mean of the hidden states has the length {length}, so that it cannot be normalized: try "
+            "another dtype, or `pellucid verify`."
+        )
+    found: list[float] = (mean / length).tolist()
+    return found
+
+
+# ---- starting
+
+
+def read_options(argument: str) -> EngineOptions:
+    """Returns the options that the process is started with."""
+    table = parse_table(argument.encode("utf-8", "surrogateescape"), "the options", MOST_COMMAND)
+    check_keys(table, EngineOptions._fields, "the options", ["model"], UsageError)
+    kinds = EngineOptions.__annotations__
+    return EngineOptions(**{key: check_value(kinds[key], table[key], key, UsageError) for key in table})
+
+
+def open_engine(options: EngineOptions) -> "tuple[Model, Engine]":
+    """Returns the model with its weights, and its engine."""
+    from pellucid.generation.engine import Engine
+    from pellucid.workbench.generation_options import read_engine_options
+    from pellucid.workbench.model import Model
+
+    model = Model.from_pretrained(options.model, device=options.device, dtype=options.dtype)
+    given = read_engine_options(model, {} if options.cache is None else {"cache": options.cache})
+    slots = choose_slots(model, given.get("cache_dtype")) if options.slots is None else options.slots
+    engine = Engine(
+        model.module,
+        model.pretrained.tokenizer,
+        stop_ids=model.stop,
+        slots=slots,
+        queue=options.queue + slots,  # a request may take several slots, so that more of them wait
+        **given,
+    )
+    return model, engine
+
+
+def choose_slots(model: "Model", cache_dtype: Any = None) -> int:
+    """Returns as many slots of the whole context as a share of the free memory holds; at least 1, at most
+    `SLOTS`."""
+    from pellucid.model.cache import Cache
+    from pellucid.model.device_memory import get_free_memory
+
+    dtype = model.module.dtype if cache_dtype is None else cache_dtype
+    one = Cache(model.config, 1, model.config.context_length, dtype=dtype, device="meta").bytes
+    free = get_free_memory(model.module.device)
+    return max(1, min(SLOTS, int(SHARE * free) // max(one, 1)))
+
+
+def main(argument: str) -> None:
+    """Loads the model and follows commands until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's, which ends the input
+    write = open_output()
+    commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(commands,), name="commands", daemon=True).start()
+    try:
+        model, engine = open_engine(read_options(argument))
+    except Exception as error:
+        message = str(error) if isinstance(error, PellucidError) else quote(error)
+        failed = {"failed": {"message": message, "kind": type(error).__name__}}
+        write(json.dumps(failed).encode() + b"\n")
+        os._exit(1)
+    ready = EngineReady(engine.slots.count, engine.capacity, engine.slots.cache.bytes)
+    write(json.dumps({"ready": ready._asdict()}).encode() + b"\n")
+    worker = EngineWorker(model, engine, commands, write)
+    threading.Thread(target=_beat, args=(worker,), name="heartbeat", daemon=True).start()
+    worker.run()
+
+
+def _read(commands: "queue.SimpleQueue[Command]") -> None:
+    """Reads commands until the input ends, and the process with it."""
+    for line in read_lines(sys.stdin.buffer, MOST_COMMAND):
+        commands.put(parse_command(line))
+    os._exit(0)
+
+
+def _beat(worker: EngineWorker) -> None:
+    while True:
+        time.sleep(HEARTBEAT_SECONDS)
+        worker.write_heartbeat()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
