@@ -1,7 +1,6 @@
 """Tokens over HTTP are those of the model's own tokenizer, in the form that other programs ask for."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +10,15 @@ import pellucid
 from pellucid.server import tokenizing
 from pellucid.server.prompts import MOST_TEXT_BYTES
 from pellucid.workbench import Model
-from tests.server.served import STAND_IN, Served, run_served, save_model
+from tests.server.served import Served
 
+pytestmark = pytest.mark.xdist_group("server")
 TALK = [{"role": "user", "content": "Who?"}]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("served") / "small")
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> Model:
-    return pellucid.load(folder)
-
-
-@pytest.fixture(scope="module")
-def served(folder: Path) -> Iterator[Served]:
-    with run_served(folder, module=STAND_IN) as running:
-        yield running
+def model(tiny_model: Path) -> Model:
+    return pellucid.load(tiny_model)
 
 
 def refuse(served: Served, path: str, **body: Any) -> Any:
