@@ -20,6 +20,7 @@ CLAIMS = {
     "interop/gguf/test_smollm2.py": "reading and writing, with a real model",
     "interop/huggingface/test_greedy.py": "reading and generating, against transformers",
     "interop/huggingface/test_oracle.py": "reading and writing, against transformers",
+    "server/test_openai_client.py": "every endpoint, with the openai package",
     "test_package.py": "what `import pellucid` offers",
     "training/recipe/test_recipes_page.py": "docs/recipes.md",
     "workbench/test_python_page.py": "docs/python.md",
