@@ -48,7 +48,7 @@ MOST_BYTES = 4_000_000_000
 and computed again when it is asked for. Bytes that a trace shares with the weights or with another trace
 count once."""
 MOST_SUMMARIES = 5000
-"""Traces that a session makes in all, held or dropped."""
+"""Traces that a session knows, held or dropped: of more, the oldest are forgotten."""
 MOST_RUN_BYTES = MOST_BYTES // 2
 """Bytes of the values of a forward pass; with `MOST_BYTES` it bounds the tokens of a prompt."""
 SMALL_BYTES = 100_000_000
@@ -328,8 +328,6 @@ class Session:
         """Shows the run as `progress` while it is computed, and its message as `failed` where it fails."""
         self.failed = None
         try:
-            if self._count >= MOST_SUMMARIES:
-                raise ResourceError(f"this session has made {self._count:,} traces: open the model anew.")
             ids, size = self._check_size(request)
             self.progress = TraceProgress(ids, size.steps)
             if self.weights is not None:
@@ -418,6 +416,7 @@ class Session:
             held = HeldTrace(id, trace, request, parent, seconds, steps_run)
             self.traces[id], self.summaries[id] = held, held.summary
             self._drop(held)
+            self._forget()
             return held
 
     def _drop(self, kept: HeldTrace) -> None:
@@ -425,6 +424,15 @@ class Session:
         droppable = [held for held in self.traces.values() if held.request and held is not kept]
         while droppable and (len(self.traces) > self._most_traces or self.count_bytes() > self._most_bytes):
             del self.traces[droppable.pop(0).id]
+
+    def _forget(self) -> None:
+        """Forgets the oldest traces until the limit holds; those that are held or edited in another stay."""
+        needed = self.traces.keys() | {summary.parent for summary in self.summaries.values()}
+        while len(self.summaries) > MOST_SUMMARIES:
+            oldest = next((id for id in self.summaries if id not in needed), None)
+            if oldest is None:
+                return
+            del self.summaries[oldest]
 
     def count_bytes(self) -> int:
         """Returns the bytes of all traces that are held, without the weights; what several share counts

@@ -127,6 +127,22 @@ def test_an_edited_trace_is_computed_again_bit_for_bit() -> None:
     assert session.get_unedited(again).id == "t1"
 
 
+def test_of_very_many_traces_the_oldest_are_forgotten_but_not_those_that_another_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pellucid.explorer.session.MOST_SUMMARIES", 4)
+    session = open_limited(most_traces=1)
+    for prompt in PROMPTS[:3]:
+        session.run(RunRequest(prompt))
+    edited = session.edit(session.get_trace("t2"), CellEdit("probs", (0, 0, 0), 0.5))
+    for prompt in PROMPTS[3:5]:
+        session.run(RunRequest(prompt))
+    assert list(session.summaries) == ["t2", edited.id, "t5", "t6"]
+    with pytest.raises(UsageError):
+        session.get_trace("t1")
+    assert session.get_unedited(session.get_trace(edited.id)).id == "t2"
+
+
 def test_a_trace_of_a_file_is_never_dropped(tmp_path: Path) -> None:
     session = Session(pellucid.load("abcd"), pellucid.trace("abcd", "A"), most_traces=1)
     for prompt in PROMPTS[:3]:
