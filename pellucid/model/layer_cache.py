@@ -1,11 +1,17 @@
 """The key-value cache of one layer, and the plan of a call: which slots it writes and which it reads."""
 
+import contextlib
 import copy
+import math
+import mmap
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
+
+LARGE = 2**20
+"""Bytes of a buffer that are taken from the system only when they are used."""
 
 
 class CachePlan(NamedTuple):
@@ -81,7 +87,7 @@ class KeyValueCache(SlotCache):
     """Keys and values as floating-point numbers of the cache's type."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: Any) -> None:
-        self.buffers = [torch.zeros(shape, dtype=dtype, device=device) for _ in "kv"]
+        self.buffers = [make_zeros(shape, dtype, device) for _ in "kv"]
 
     def write(self, k: Tensor, v: Tensor, slots: Tensor) -> None:
         write_slots(self.buffers[0], k, slots)
@@ -97,8 +103,8 @@ class Int8Cache(SlotCache):
     scale = max|x| / 127."""
 
     def __init__(self, shape: tuple[int, ...], device: Any) -> None:
-        integers = [torch.zeros(shape, dtype=torch.int8, device=device) for _ in "kv"]
-        self.buffers = integers + [torch.zeros((*shape[:-1], 1), device=device) for _ in "kv"]
+        integers = [make_zeros(shape, torch.int8, device) for _ in "kv"]
+        self.buffers = integers + [make_zeros((*shape[:-1], 1), torch.float32, device) for _ in "kv"]
 
     def write(self, k: Tensor, v: Tensor, slots: Tensor) -> None:
         for x, integers, scales in zip(
@@ -111,6 +117,17 @@ class Int8Cache(SlotCache):
     def read(self, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         k, v, k_scale, v_scale = (buffer[:, :, :length] for buffer in self.buffers)
         return (k * k_scale).to(dtype), (v * v_scale).to(dtype)
+
+
+def make_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
+    """Returns zeros. Large ones on a CPU are pages that the system gives when they are first written, so that
+    slots which are not used take neither memory nor time; `torch.zeros` writes every byte."""
+    size, is_on_cpu = math.prod(shape) * dtype.itemsize, torch.empty(0, device=device).device.type == "cpu"
+    if is_on_cpu and size >= LARGE and hasattr(mmap, "MAP_PRIVATE"):
+        with contextlib.suppress(OSError):  # there is not enough: torch says so
+            pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            return torch.frombuffer(pages, dtype=dtype).view(shape)
+    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def write_slots(buffer: Tensor, new: Tensor, slots: Tensor) -> None:

@@ -1,6 +1,8 @@
 """What is kept equals what would be computed again: the cache against the whole, step by step."""
 
+import mmap
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -191,6 +193,19 @@ def test_a_cache_knows_its_bytes() -> None:
 
 
 # ---- what cannot be
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+def test_a_large_cache_is_zeros_and_takes_its_memory_when_it_is_used(dtype: torch.dtype) -> None:
+    def count_pages() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    before, shape = count_pages(), (4, 2, 2**16, 512 // dtype.itemsize)
+    buffer = layer_cache.make_zeros(shape, dtype, None)
+    assert (buffer.shape, buffer.dtype) == (shape, dtype)
+    buffer[0, 0, 0] = 1
+    assert buffer[0, 0, 0].all() and not buffer[:, :, -1].any()
+    assert (count_pages() - before) * mmap.PAGESIZE < 2**25 < buffer.nbytes
 
 
 def test_a_full_cache_refuses_and_is_unharmed() -> None:
