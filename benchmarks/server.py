@@ -4,11 +4,10 @@ python -m benchmarks.server [--threads N] [--seconds S]; with SmolLM2 where PELL
 and then with llama.cpp on that file where xllamacpp is installed
 
 Every server runs in a process of its own, and so does the load: tokens per second, and milliseconds to the
-first token and between two tokens, as the client sees them. Processor time is of the HTTP process alone.
+first token and between two tokens, as the client sees them. Processor time is given of each process apart.
 """
 
 import argparse
-import contextlib
 import datetime
 import importlib.util
 import json
@@ -19,12 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.server.load import make_body
+from tests.server.load import make_body, spread
+from tests.server.serve_process import run_serve, run_server_command
 
 STREAMS = (1, 8, 64)
+NO_END, LLAMA_NO_END = {"stop_ids": []}, {"ignore_eos": True}
+"""What makes every answer have all of its tokens."""
 PARALLEL_CONTEXT = 256
 """Tokens of each of llama.cpp's slots; it shares one cache among them."""
 
@@ -36,66 +37,37 @@ class Measured(NamedTuple):
     source: str
     slots: int
     tokens: int
-    """New tokens of each answer."""
-    more: dict[str, Any]
-    """Further fields of each request, so that every answer has all of its tokens."""
+    """New tokens of an answer, on average."""
 
 
-class ServerProcess(NamedTuple):
-    """A server that runs."""
-
-    port: int
-    pid: int
+def make_environment(threads: int) -> dict[str, str]:
+    return {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
 
 
-def start_process(command: list[str], threads: int) -> "subprocess.Popen[str]":
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-
-@contextlib.contextmanager
-def run_server(command: list[str], threads: int) -> Iterator[ServerProcess]:
-    """Starts a server whose output has its address, and ends it."""
-    process = start_process(command, threads)
-    try:
-        assert process.stdout is not None
-        port = next(read_port(line) for line in process.stdout if "http://" in line)
-        yield ServerProcess(port, process.pid)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
-def read_port(line: str) -> int:
-    """Returns the port of an address.
-
-    >>> read_port("Serving on http://127.0.0.1:8000/v1.")
-    8000
-    """
-    after = line.partition("http://")[2].partition(":")[2]
-    return int("".join(char for char in after.partition("/")[0] if char.isdigit()))
-
-
-def measure_server(server: ServerProcess, model: Measured, streams: int, seconds: float) -> dict[str, float]:
+def measure_server(
+    port: int, pids: list[int], model: Measured, streams: int, seconds: float, more: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the figures of a load in a process of its own; `more` are further fields of each request."""
     command = [sys.executable, "-m", "tests.server.load"]
-    command += [str(value) for value in (server.port, streams, seconds, model.tokens)]
-    command += ["--pid", str(server.pid), "--more", json.dumps(model.more)]
-    found: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    command += [str(value) for value in (port, streams, seconds, model.tokens)]
+    command += ["--more", json.dumps(more), "--pids", *map(str, pids)]
+    found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return found
 
 
-def measure_engine(model: Measured, streams: int, seconds: float, threads: int) -> float:
-    """Returns tokens per second of the engine alone, in a process of its own."""
+def measure_engine(model: Measured, streams: int, seconds: float, threads: int) -> tuple[float, float]:
+    """Returns tokens per second of the engine alone, in a process of its own, and its processor time in
+    microseconds per token."""
     command = [sys.executable, "-m", "benchmarks.server", "--engine", json.dumps(model), str(streams)]
-    process = start_process([*command, "--seconds", str(seconds)], threads)
-    return float(process.communicate()[0])
+    command += ["--seconds", str(seconds)]
+    environment = os.environ | make_environment(threads)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment)
+    speed, cpu = json.loads(done.stdout)
+    return speed, cpu
 
 
-def run_engine(model: Measured, streams: int, seconds: float) -> float:
-    """Returns tokens per second with as many requests at once as there are streams."""
+def run_engine(model: Measured, streams: int, seconds: float) -> tuple[float, float]:
+    """Returns what `measure_engine` does, with as many requests at once as there are streams."""
     from pellucid.generation.engine import Engine
     from pellucid.generation.handle import Handle
     from pellucid.generation.request import Request
@@ -104,25 +76,24 @@ def run_engine(model: Measured, streams: int, seconds: float) -> float:
 
     held = load(model.source)
     engine = Engine(held.module, held.tokenizer, slots=model.slots)
-    running, given, counted = list[Handle](), 0, 0
+    running, given, counted, cpu = list[Handle](), 0, 0, 0.0
     warm = began = time.perf_counter() + seconds / 4
     while not counted or time.perf_counter() < began + seconds * 3 / 4:
         for handle in [handle for handle in running if handle.is_done]:
             running.remove(handle)
         while len(running) < streams:
             given += 1
-            body = make_body(given, model.tokens)
-            sampling = Sampling(
-                temperature=body["temperature"], seed=given, max_new_tokens=model.tokens, stop_ids=()
-            )
+            body = make_body(given, spread(model.tokens, given))
+            sampling = Sampling(temperature=1.0, seed=given, max_new_tokens=body["max_tokens"], stop_ids=())
             request = Request(tuple(held.encode(body["prompt"])), sampling)
             running.append(engine.add(request, streams=False))
         engine.step()
         if began == warm and (now := time.perf_counter()) > warm:
-            began = now
+            began, cpu = now, time.process_time()
         elif began > warm:
             counted += min(len(running), model.slots)
-    return counted / (time.perf_counter() - began)
+    speed = counted / (time.perf_counter() - began)
+    return speed, 1e6 * (time.process_time() - cpu) / counted
 
 
 def serve_llama(path: str, slots: int) -> None:
@@ -138,40 +109,42 @@ def serve_llama(path: str, slots: int) -> None:
     signal.pause()
 
 
-def print_row(what: str, streams: int, found: dict[str, float], *notes: str) -> None:
-    waits = (
+def print_row(what: str, streams: int, found: dict[str, Any], *notes: str) -> None:
+    first, gap = (
         "/".join(f"{found[f'{name}_p{share}']:.1f}" for share in (50, 95, 99)) for name in ("first", "gap")
     )
-    first, gap = waits
     print(
-        f"{what:26}{streams:3} streams {found['tokens_per_second']:8.1f} tokens/s; first token {first} ms, "
-        f"between tokens {gap} ms (p50/p95/p99)" + "".join(f"; {note}" for note in notes),
+        f"{what:22}{streams:3} streams {found['tokens_per_second']:8.1f} tokens/s; first token {first} ms, "
+        f"between tokens {gap} ms (p50/p95/p99)" + "".join(f"\n    {note}" for note in notes),
         flush=True,
     )
     if found["failed"]:
-        print(f"    {found['failed']:.0f} answers were refused")
+        print(f"    {found['failed']} answers were refused")
 
 
 def measure(model: Measured, seconds: float, threads: int) -> None:
     """Prints the figures of one model for every number of streams."""
-    command = [sys.executable, "-m", "pellucid.cli", "serve", model.source, "--port", "0"]
-    with run_server([*command, "--slots", str(model.slots)], threads) as server:
-        ours = [measure_server(server, model, streams, seconds) for streams in STREAMS]
+    environment, ours = make_environment(threads), list[dict[str, Any]]()
+    with run_serve(model.source, "--slots", str(model.slots), environment=environment) as server:
+        pids = [server.pid, server.engine_pid]
+        for streams in STREAMS:
+            ours.append(measure_server(server.port, pids, model, streams, seconds, NO_END))
     for streams, found in zip(STREAMS, ours, strict=True):
-        alone = measure_engine(model, streams, seconds, threads)
+        alone, alone_cpu = measure_engine(model, streams, seconds, threads)
+        http, engine = found["cpu_us_per_token"]
         print_row(
             f"{model.name}, Pellucid",
             streams,
             found,
-            f"engine alone {alone:.1f}: {found['tokens_per_second'] / alone:.2f} × (asked ≥ 0.9 at 64)",
-            f"HTTP {found['cpu_us_per_token']:.1f} µs of CPU per token (asked ≤ 40 at 64), "
-            f"the load's own {found['client_us_per_token']:.1f}",
+            f"engine alone {alone:.1f} tokens/s: {found['tokens_per_second'] / alone:.2f} × (asked ≥ 0.9)",
+            f"CPU per token: HTTP {http:.1f} µs (asked ≤ 40 at 64), engine {engine:.0f} µs (alone "
+            f"{alone_cpu:.0f}), the load itself {found['client_us_per_token']:.1f} µs",
         )
     if model.source.endswith(".gguf") and importlib.util.find_spec("xllamacpp"):
         command = [sys.executable, "-m", "benchmarks.server", "--llama", model.source, str(model.slots)]
-        with run_server(command, threads) as server:
+        with run_server_command(command, environment) as server:
             for streams in STREAMS:
-                found = measure_server(server, model, streams, seconds)
+                found = measure_server(server.port, [], model, streams, seconds, LLAMA_NO_END)
                 print_row(f"{model.name}, llama.cpp", streams, found)
 
 
@@ -184,7 +157,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.engine:
         model, streams = Measured(*json.loads(options.engine[0])), int(options.engine[1])
-        print(run_engine(model, streams, options.seconds))
+        print(json.dumps(run_engine(model, streams, options.seconds)))
         return
     if options.llama:
         serve_llama(options.llama[0], int(options.llama[1]))
@@ -195,11 +168,9 @@ def main() -> None:
         from tests.server.small_model import make_small_model
 
         make_small_model().save(f"{folder}/small")
-        measure(
-            Measured("2.6 M", f"{folder}/small", 64, 128, {"stop_ids": []}), options.seconds, options.threads
-        )
+        measure(Measured("2.6 M", f"{folder}/small", 64, 128), options.seconds, options.threads)
     if path := os.environ.get("PELLUCID_SMOLLM2"):
-        measure(Measured("SmolLM2", path, 32, 64, {"ignore_eos": True}), options.seconds, options.threads)
+        measure(Measured("SmolLM2", path, 32, 64), options.seconds, options.threads)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ CLAIMS = {
     "interop/huggingface/test_greedy.py": "reading and generating, against transformers",
     "interop/huggingface/test_oracle.py": "reading and writing, against transformers",
     "server/test_openai_client.py": "every endpoint, with the openai package",
+    "server/test_load.py": "a served model with many clients at once",
     "test_package.py": "what `import pellucid` offers",
     "training/recipe/test_recipes_page.py": "docs/recipes.md",
     "workbench/test_python_page.py": "docs/python.md",

@@ -1,7 +1,7 @@
 """Many streams at once from one thread: what a server sends is kept with its time, and read afterwards.
 
 python -m tests.server.load PORT STREAMS SECONDS TOKENS prints the figures of a load as JSON, and the
-processor time that the process `--pid` took meanwhile.
+processor time that each process of `--pids` took meanwhile.
 """
 
 import argparse
@@ -74,6 +74,12 @@ def make_body(number: int, tokens: int) -> dict[str, Any]:
     return {"prompt": prompt, "max_tokens": tokens, "seed": number, "temperature": 1.0}
 
 
+def spread(tokens: int, number: int) -> int:
+    """Returns how many tokens one of many requests asks for, between a half and three halves of the mean, so
+    that they do not all end at once."""
+    return tokens // 2 + number * 37 % tokens + 1
+
+
 def make_request(port: int, body: Mapping[str, Any], key: str | None, path: str = "/v1/completions") -> bytes:
     """Returns the bytes of a POST request."""
     content = json.dumps(body).encode()
@@ -87,11 +93,18 @@ def make_request(port: int, body: Mapping[str, Any], key: str | None, path: str 
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
 
 
-class StreamClient(asyncio.Protocol):
-    """One connection that asks again as soon as an answer has come, as often as `take` gives a request."""
+Take = Callable[[], tuple[int, bytes] | None]
+"""Returns the number and the bytes of the next request; None where there is no other."""
 
-    def __init__(self, take: "Callable[[], tuple[int, bytes] | None]") -> None:
-        self.take, self.answers = take, list[StreamedAnswer]()
+
+class StreamClient(asyncio.Protocol):
+    """One connection that asks again as soon as an answer has come, as often as `take` gives a request;
+    `give` gets every whole answer."""
+
+    def __init__(self, take: Take, give: Callable[[StreamedAnswer], None]) -> None:
+        self.take, self.give = take, give
+        self.answer: StreamedAnswer | None = None
+        """The one that is not whole yet."""
         self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -101,17 +114,23 @@ class StreamClient(asyncio.Protocol):
 
     def _ask(self) -> None:
         if (taken := self.take()) is None:
+            self.answer = None
             self.transport.close()
             return
         key, request = taken
         self.answer = StreamedAnswer(key, time.perf_counter())
-        self.answers.append(self.answer)
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
+        assert self.answer is not None
         self.answer.times.append(time.perf_counter())
         self.answer.parts.append(data)
-        if data.endswith(b"\r\n" + END) or data == END:  # a head may end with "100" and an empty line
+        if self.answer.status != 200:
+            self.give(self.answer)
+            self.answer = None
+            self.transport.abort()
+        elif data.endswith(b"\r\n" + END) or data == END:  # a head may end with "100" and an empty line
+            self.give(self.answer)
             self._ask()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -120,31 +139,29 @@ class StreamClient(asyncio.Protocol):
 
 
 async def run_streams(
-    port: int, streams: int, take: "Callable[[], tuple[int, bytes] | None]", seconds: float | None = None
+    port: int,
+    streams: int,
+    take: Take,
+    give: Callable[[StreamedAnswer], None],
+    seconds: float | None = None,
 ) -> list[StreamedAnswer]:
-    """Returns the answers to all requests that `take` gives, `streams` of them at a time; after `seconds` it
-    leaves, whatever has come."""
+    """Asks for all that `take` gives, `streams` requests at a time, and hands every whole answer to `give`;
+    after `seconds` it leaves. Returns the answers that are not whole."""
     loop = asyncio.get_running_loop()
     clients = [
-        (await loop.create_connection(lambda: StreamClient(take), "127.0.0.1", port))[1]
+        (await loop.create_connection(lambda: StreamClient(take, give), "127.0.0.1", port))[1]
         for _ in range(streams)
     ]
     await asyncio.wait([client.is_over for client in clients], timeout=seconds)
     for client in clients:
         client.transport.abort()
-    return [answer for client in clients for answer in client.answers]
+    return [client.answer for client in clients if client.answer is not None]
 
 
 def read_cpu_seconds(pid: int) -> float:
     """Returns the processor time of a process and of its threads, without that of its children."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def find_children(pid: int) -> list[int]:
-    """Returns the processes that a process has started."""
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for path in found for child in path.read_text().split()]
+    clock = (~pid << 3) | 2  # as clock_getcpuclockid(3) has it; /proc counts in hundredths of a second
+    return time.clock_gettime(clock)
 
 
 def read_resident_bytes(pid: int) -> int:
@@ -160,14 +177,14 @@ def find_percentile(values: list[float], share: float) -> float:
 
 
 def summarize(answers: list[StreamedAnswer], began: float, ended: float) -> dict[str, float]:
-    """Returns tokens per second between two moments, and percentiles of the waits in milliseconds."""
+    """Returns tokens per second and between tokens from one moment to another, and the waits for first tokens
+    at any time, the first requests of all streams at once included; percentiles are in milliseconds."""
     firsts, gaps, count = list[float](), list[float](), 0
     for answer in answers:
         arrivals = answer.arrivals
         if not arrivals:
             continue
-        if began <= answer.began and arrivals[0][0] <= ended:
-            firsts.append(1000 * (arrivals[0][0] - answer.began))
+        firsts.append(1000 * (arrivals[0][0] - answer.began))
         for (before, _), (at, _) in itertools.pairwise(arrivals):
             if began <= at <= ended:
                 gaps.append(1000 * (at - before))
@@ -178,28 +195,36 @@ def summarize(answers: list[StreamedAnswer], began: float, ended: float) -> dict
     return found
 
 
-async def measure(options: argparse.Namespace) -> dict[str, float]:
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Runs a load for some seconds, and returns its figures of the last three quarters."""
-    given, moments = itertools.count(1), list[tuple[float, float]]()
+    given, moments = itertools.count(1), list[tuple[float, list[float]]]()
 
     def take() -> tuple[int, bytes]:
         number = next(given)
-        body = {**make_body(number, options.tokens), "stream": True, **json.loads(options.more)}
+        body = {
+            **make_body(number, spread(options.tokens, number)),
+            "stream": True,
+            **json.loads(options.more),
+        }
         return number, make_request(options.port, body, options.key)
 
     def look() -> None:
-        moments.append((time.perf_counter(), read_cpu_seconds(options.pid) if options.pid else 0.0))
+        moments.append((time.perf_counter(), [time.process_time(), *map(read_cpu_seconds, options.pids)]))
 
     loop = asyncio.get_running_loop()
     loop.call_later(options.seconds / 4, look)
     loop.call_later(options.seconds, look)
-    own = time.process_time()
-    answers = await run_streams(options.port, options.streams, take, options.seconds + 0.1)
-    (began, cpu_before), (ended, cpu_after) = moments
+    answers = list[StreamedAnswer]()
+    duration = options.seconds + 0.1
+    answers += await run_streams(options.port, options.streams, take, answers.append, duration)
+    (began, (own_before, *cpu_before)), (ended, (own_after, *cpu_after)) = moments
     found = summarize(answers, began, ended)
     failed = sum(answer.status not in (0, 200) for answer in answers)
-    cpu = 1e6 * (cpu_after - cpu_before) / max(found["tokens"], 1)
-    asking = 1e6 * (time.process_time() - own) / max(found["tokens"], 1)
+    cpu = [
+        1e6 * (after - before) / max(found["tokens"], 1)
+        for before, after in zip(cpu_before, cpu_after, strict=True)
+    ]
+    asking = 1e6 * (own_after - own_before) / max(found["tokens"], 1)
     return {**found, "failed": failed, "cpu_us_per_token": cpu, "client_us_per_token": asking}
 
 
@@ -209,7 +234,7 @@ def main() -> None:
     parser.add_argument("streams", type=int)
     parser.add_argument("seconds", type=float)
     parser.add_argument("tokens", type=int)
-    parser.add_argument("--pid", type=int, help="the process whose processor time is measured")
+    parser.add_argument("--pids", type=int, nargs="*", default=[], help="whose processor time is measured")
     parser.add_argument("--key")
     parser.add_argument("--more", default="{}", help="more fields of each request, as JSON")
     print(json.dumps(asyncio.run(measure(parser.parse_args()))))
