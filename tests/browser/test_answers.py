@@ -1,5 +1,6 @@
 """An answer of a served model opens in a browser; a page of another origin gets nothing from the server."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.driver import Visitor
+from tests.browser.driver import Visitor, go, wait_until_drawn
 from tests.server.served import Served, run_served, save_model
 
 ATTACK = """
@@ -58,6 +59,28 @@ def elsewhere(tmp_path: Path) -> Iterator[str]:
 class QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+def test_an_explained_answer_opens_with_its_tokens_and_their_probabilities(
+    visit: Callable[..., Visitor], answering: Served
+) -> None:
+    asked = {"prompt": "the cat", "max_tokens": 6, "seed": 1, "logprobs": 0, "explain": True}
+    [choice] = answering.post("/v1/completions", **asked)["choices"]
+    hash = f"#trace/{choice['explain']['trace']}"
+    visitor = visit()
+    page = visitor.open(f"http://127.0.0.1:{answering.port}/explore{hash}")
+    wait_until_drawn(page, hash)
+    shown = page.eval_on_selector_all(
+        "table.targets tbody td .number", "numbers => numbers.map((number) => number.textContent)"
+    )
+    wanted = [math.exp(logprob) for logprob in choice["logprobs"]["token_logprobs"]]
+    assert [float(text) for text in shown[: len(wanted)]] == pytest.approx(wanted, rel=1e-4)
+    ids = [int(text.split("·")[1]) for text in page.locator(".chips .place").all_inner_texts()]
+    new = [token["id"] for token in choice["explain"]["tokens"]]
+    assert ids[-len(new) + 1 :] == new[:-1]
+    go(page, "#read")
+    go(page, hash)
+    assert page.locator("table.targets").count() == 1
 
 
 def test_an_answer_that_is_not_kept_is_a_message(visit: Callable[..., Visitor], answering: Served) -> None:
