@@ -278,7 +278,10 @@ def choose_slots(model: "Model", cache_dtype: Any = None) -> int:
 
 def main(argument: str) -> None:
     """Loads the model and follows commands until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's, which ends the input
+    # They are the parent's, which ends the input when the last answer is given; a service manager may send
+    # them to every process of a group.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     write = open_output()
     commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(commands,), name="commands", daemon=True).start()

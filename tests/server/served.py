@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import dataclasses
 import http.client
-import importlib.util
 import json
 import time
 from collections.abc import Iterator
@@ -26,9 +25,10 @@ from pellucid.server.serve_app import ServeApp
 from pellucid.server.served import ServedModel
 from pellucid.workbench.model import Model
 from tests.evaluation.small_models import bpe
+from tests.server import stand_in_engine
 from tests.server.serving import KEY, Answer
-from tests.server.stand_in_engine import MODULE as STAND_IN
 
+STAND_IN = stand_in_engine.MODULE
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}<end>\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
@@ -93,7 +93,7 @@ def run_served(
     key: str | None = KEY,
     name: str | None = None,
     limits: Limits = LIMITS,
-    module: str | None = None,
+    module: str = MODULE,
     hang_seconds: float = HANG_SECONDS,
     waits: bool = True,
     **options: Any,
@@ -102,8 +102,6 @@ def run_served(
 
     Without `waits` it does not wait until the model is loaded.
     """
-    if module is None:
-        module = MODULE if importlib.util.find_spec(MODULE) else STAND_IN
     engine = EngineClient(EngineOptions(str(model), **options), module=module, hang_seconds=hang_seconds)
     pretrained, listening = open_model(model), bind(0)
     access = make_serve_access(get_port(listening), "127.0.0.1", key, limits=limits)

@@ -20,6 +20,7 @@ import pytest
 
 from pellucid.errors import PellucidError, UsageError
 from pellucid.server.bind import bind, get_port
+from pellucid.server.engine_client import MODULE
 from pellucid.server.serve import serve
 from tests.server.served import STAND_IN, Served, run_served
 from tests.server.serving import Answer
@@ -144,16 +145,21 @@ def ask_whole(served: Served, **body: Any) -> tuple[Answer, float]:
     return served.ask("POST", "/v1/completions", {"prompt": [0], **body}), time.monotonic()
 
 
+@pytest.mark.parametrize(
+    ("module", "model", "count"),
+    [(STAND_IN, "tiny_model", 100), pytest.param(MODULE, "small_model", 500, marks=pytest.mark.torture)],
+)
 def test_a_killed_engine_ends_every_answer_with_an_error_and_is_started_again_once(
-    tmp_path: Path, tiny_model: Path
+    tmp_path: Path, request: pytest.FixtureRequest, module: str, model: str, count: int
 ) -> None:
     """Kill −9 in the middle of five streams, a whole answer and one that waits; then once more."""
-    slow = shutil.copytree(tiny_model, tmp_path / "slow")
-    with run_served(slow, module=STAND_IN, slots=6) as served, ThreadPoolExecutor(8) as pool:
+    slow = shutil.copytree(request.getfixturevalue(model), tmp_path / "slow")
+    many = {"max_tokens": count, "min_new_tokens": count}
+    with run_served(slow, module=module, slots=6) as served, ThreadPoolExecutor(8) as pool:
         begun = list[Any]()
-        asked = [pool.submit(read_events, served, begun, max_tokens=100) for _ in range(5)]
+        asked = [pool.submit(read_events, served, begun, **many) for _ in range(5)]
         wait_until(lambda: len(begun) == 5)
-        whole, waiting = (pool.submit(ask_whole, served, max_tokens=100) for _ in range(2))
+        whole, waiting = (pool.submit(ask_whole, served, **many) for _ in range(2))
         wait_until(lambda: served.engine.in_flight == 7)
         assert served.engine.pid is not None
         os.kill(served.engine.pid, signal.SIGKILL)
