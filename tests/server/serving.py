@@ -25,13 +25,15 @@ class EchoWorker:
     """Answers each question with what it was asked."""
 
     def __init__(self) -> None:
-        self.methods = {"session": "GET", "cell": "GET", "run": "POST", "large": "GET"}
+        self.methods = {"session": "GET", "cell": "GET", "run": "POST", "large": "GET", "wrong": "GET"}
         self.asked: list[Any] = []
 
     async def ask(self, question: str, parameters: Mapping[str, object], is_text: bool) -> tuple[int, bytes]:
         self.asked.append((question, dict(parameters), is_text))
         if question == "large":
             return 200, b'"' + b"x" * 5_000_000 + b'"'
+        if question == "wrong":
+            return 400, b'{"error": {"message": "t must be below 2."}}'
         return 200, json.dumps({"question": question, "parameters": parameters, "is_text": is_text}).encode()
 
 

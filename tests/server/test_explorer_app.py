@@ -1,6 +1,7 @@
 """The page's files by name alone, and questions with their methods."""
 
 import itertools
+import json
 
 import pytest
 
@@ -75,6 +76,12 @@ def test_an_unknown_question_names_a_close_one(server: Running) -> None:
 
 def test_an_answer_says_how_long_it_took(server: Running) -> None:
     assert server.ask("GET", "/api/session").headers["server-timing"].startswith("answer;dur=")
+
+
+def test_a_question_that_is_refused_has_the_body_of_every_error(server: Running) -> None:
+    answer = server.ask("GET", "/api/wrong")
+    error = {"message": "t must be below 2.", "type": "invalid_request_error", "param": None, "code": None}
+    assert (answer.status, json.loads(answer.body)) == (400, {"error": error})
 
 
 def test_the_link_for_the_browser_works_once(server: Running) -> None:
