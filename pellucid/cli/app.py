@@ -29,6 +29,7 @@ COMMANDS: dict[str, Callable[[], Any]] = {
     "train": lambda: import_module("pellucid.cli.train").train,
     "generate": lambda: import_module("pellucid.cli.generate").generate,
     "chat": lambda: import_module("pellucid.cli.chat").chat,
+    "serve": lambda: import_module("pellucid.cli.serve").serve,
     "evaluate": lambda: import_module("pellucid.cli.evaluate").evaluate,
     "calibrate": lambda: import_module("pellucid.cli.calibrate").calibrate,
     "explain": lambda: import_module("pellucid.cli.explain").explain,

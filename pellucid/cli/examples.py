@@ -14,6 +14,7 @@ EXAMPLES = {
         'pellucid generate abcd "A B" --temperature 1 --seed 0 --ledger --ledger-file ledger.json',
     ),
     "chat": ("pellucid chat smollm2", 'pellucid chat smollm2 --system "Answer in one sentence."'),
+    "serve": ("pellucid serve smollm2", "pellucid serve runs/a --port 0 --name my-model --slots 8"),
     "evaluate": (
         "pellucid evaluate runs/a my.txt --split paragraph",
         "pellucid evaluate runs/a my.txt --against smollm2 --limit 2kB -o evaluation.json",

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import stat
 import tempfile
 from functools import cache
@@ -49,8 +50,20 @@ ENVIRONMENT = {
 
 
 def run(arguments: list[str], folder: Path, **more: object) -> Done:
-    """Runs a command line in a container."""
+    """Runs a command line in a container; a server ends as soon as it serves."""
+    if arguments[:1] == ["serve"]:
+        more.setdefault("first", "tests.cli.container:end_servers")
     return fork_server().run(arguments, folder, environment=ENVIRONMENT, **more)  # type: ignore[arg-type]
+
+
+def end_servers() -> None:
+    """Lets every server of this process get its signal at once."""
+    from pellucid.server.listen import SignalledServer
+
+    async def end(server: SignalledServer) -> None:
+        server.ended_by = signal.SIGTERM
+
+    SignalledServer.main_loop = end  # type: ignore[method-assign]
 
 
 @cache
@@ -197,6 +210,8 @@ def _write_strange(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
     (folder / "linked").symlink_to("ours")
     os.mkfifo(folder / "fifo")
+    (folder / "key.txt").write_bytes(b"the-key-of-a-server\n")
+    (folder / "key.txt").chmod(0o600)
     (folder / "locked").mkdir()
     (folder / "locked" / "secret.txt").write_bytes(b"secret\n")
     for name in FILE_NAMES:

@@ -120,6 +120,12 @@ FITTING: dict[str, list[str]] = {
     "max_new_tokens": ["0", "3", "40"],
     "minutes": ["0.1", "0.2"],
     "ids": ["1", "2", "300", "-1"],
+    "host": words("127.0.0.1 localhost ::1 0.0.0.0 :: 127.1 192.0.2.7 *"),
+    "port": ["0", "0", "0", "65536"],
+    "api_key_file": words("key.txt key.txt plain.txt fifo nowhere empty.txt"),
+    "allow_host": words("example.org localhost:9000 [::1] * http://example.org"),
+    "slots": ["1", "8", "4096"],
+    "queue": ["0", "65536"],
 }  # fmt: skip
 HEAVY = {
     "train": 0.05,
@@ -127,6 +133,7 @@ HEAVY = {
     "inspect": 0.4,
     "data prepare": 0.3,
     "explore": 0.5,
+    "serve": 0.5,
     "get": 0.4,
     "tokenizer train": 0.6,
 }

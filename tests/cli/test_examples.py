@@ -1,12 +1,14 @@
 """Every command's help shows two examples, and every one of them runs."""
 
 import shlex
+import signal
 from pathlib import Path
 
 import pytest
 
 from pellucid.cli.app import command_tree, leaf_commands
 from pellucid.cli.examples import EXAMPLES
+from pellucid.server.listen import SignalledServer
 from pellucid.sheets.file import write_sheet
 from tests.cli.commands import Shell
 from tests.cli.test_export import save_tiny
@@ -19,8 +21,9 @@ FIRST = ("train", "tokenizer train", "data prepare", "trace")
 """The commands whose examples write the files that other examples name."""
 
 
-async def end_at_once(server: object) -> None:
-    """A server that nothing is asked of."""
+async def end_at_once(server: SignalledServer) -> None:
+    """A server that gets its signal before anything is asked of it."""
+    server.ended_by = signal.SIGTERM
 
 
 @pytest.fixture

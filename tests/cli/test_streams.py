@@ -24,6 +24,7 @@ LINES = {
     "train": ["recipe.toml", "out=NEW"],
     "generate": ["ours", "-", "--max-new-tokens", "2"],
     "chat": ["ours", "--max-new-tokens", "2"],
+    "serve": ["ours", "--port", "0"],
     "evaluate": ["ours", "plain.txt", "--limit", "500B", "-o", "NEW.json"],
     "calibrate": ["ours", "plain.txt", "--limit", "500B", "-o", "NEW.svg"],
     "explain": ["abcd", "A B", "--at", "probs"],

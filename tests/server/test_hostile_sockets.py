@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from pellucid.server.limits import LIMITS
-from tests.server.served import STAND_IN, Served, run_served
+from tests.server.served import STAND_IN, Served, run_served, save_model
 from tests.server.serving import KEY, Answer, RawClient, read_all, seconds_until_closed
 from tests.server.test_serve_app import check_refusal
 
@@ -24,17 +25,32 @@ SHORT = replace(LIMITS, head_seconds=0.3, body_seconds=0.3, unread_seconds=0.5, 
 SLACK = 1.5
 """Seconds on a busy machine beyond what a limit says."""
 PATH = "/v1/completions"
+MOST = 100_000
+"""Tokens of an answer that ends only because its client does."""
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    with run_served("abcd", module=STAND_IN, limits=SHORT) as running:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a model that could write for minutes."""
+    return save_model(tmp_path_factory.mktemp("long") / "long", n_layer=1, context_length=200_000)
+
+
+@pytest.fixture(scope="module")
+def served(model: Path) -> Iterator[Served]:
+    with run_served(model, module=STAND_IN, limits=SHORT) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def client(served: Served) -> RawClient:
     return RawClient(served.port)
+
+
+@pytest.fixture(scope="module")
+def patient(model: Path) -> Iterator[RawClient]:
+    """A server with the limits that it has by default."""
+    with run_served(model, module=STAND_IN) as running:
+        yield RawClient(running.port)
 
 
 def make_head(client: RawClient, line: str = f"POST {PATH}", *fields: str) -> bytes:
@@ -52,6 +68,14 @@ def read_answer(data: bytes) -> Answer:
     line, *fields = head.decode("latin-1").split("\r\n")
     pairs = (field.split(": ", 1) for field in fields)
     return Answer(int(line.split()[1]), dict(pairs), body)
+
+
+def receive_answer(one: socket.socket) -> Answer:
+    """Returns the first answer of a connection that stays open."""
+    data = one.recv(1 << 16)
+    while len((answer := read_answer(data)).body) < int(answer.headers["content-length"]):
+        data += one.recv(1 << 16)
+    return answer
 
 
 def wait_until_idle(served: Served, seconds: float = 2.0) -> None:
@@ -85,9 +109,12 @@ def test_half_a_head_is_closed(client: RawClient) -> None:
 def test_half_a_body_is_answered_with_408(client: RawClient) -> None:
     length = make_head(client, f"POST {PATH}", "Content-Length: 100")
     chunked = make_head(client, f"POST {PATH}", "Transfer-Encoding: chunked")
-    for data in (length, length + b'{"prompt": ', chunked, chunked + b"5\r\n{", chunked + b"1\r\n{\r\n"):
-        with client.connect() as one:
+    halves = (length, length + b'{"prompt": ', chunked, chunked + b"5\r\n{", chunked + b"1\r\n{\r\n")
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(client.connect()) for _ in halves]
+        for one, data in zip(clients, halves, strict=True):
             one.sendall(data)
+        for one in clients:
             answer = read_answer(read_all(one))
             check_refusal(answer, 408)
             assert answer.headers["connection"] == "close"
@@ -109,23 +136,20 @@ def test_a_body_of_a_byte_every_now_and_then_is_answered_with_408(client: RawCli
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 8000001", "Transfer-Encoding: chunked"])
-def test_a_body_that_is_too_long_is_refused_while_it_is_sent(served: Served, framing: str) -> None:
-    """The client reads why, although it has not sent all of it."""
-    with run_served("abcd", module=STAND_IN) as patient:
-        client = RawClient(patient.port)
-        with client.connect() as one:
-            one.sendall(make_head(client, f"POST {PATH}", framing))
-            with contextlib.suppress(ConnectionError):
-                for _ in range(9 if "chunked" in framing else 0):
-                    one.sendall(b"f4240\r\n" + b" " * 1_000_000 + b"\r\n")
-            check_refusal(read_answer(one.recv(1 << 16)), 413)
+def test_a_body_that_is_too_long_is_refused_while_it_is_sent(patient: RawClient, framing: str) -> None:
+    """The client can read why, although it has not sent all of it."""
+    with patient.connect() as one:
+        one.sendall(make_head(patient, f"POST {PATH}", framing))
+        with contextlib.suppress(ConnectionError):
+            for _ in range(9 if "chunked" in framing else 0):
+                one.sendall(b"f4240\r\n" + b" " * 1_000_000 + b"\r\n")
+        check_refusal(receive_answer(one), 413)
 
 
-def test_the_largest_body_is_read(client: RawClient) -> None:
-    body = json.dumps({"prompt": "A"}).encode()
-    answer = client.post(PATH, body + b" " * (LIMITS.body_bytes - len(body)))
-    assert answer.status == 200
-    check_refusal(client.post(PATH, body + b" " * (LIMITS.body_bytes + 1 - len(body))), 413)
+def test_the_largest_body_is_read_and_a_larger_one_is_not(patient: RawClient) -> None:
+    body = b'{"prompt": "A"}'
+    assert patient.post(PATH, body + b" " * (LIMITS.body_bytes - len(body))).status == 200
+    check_refusal(patient.post(PATH, body + b" " * (LIMITS.body_bytes + 1 - len(body))), 413)
 
 
 # ---- clients that do not read
@@ -142,7 +166,7 @@ def connect_deaf(client: RawClient) -> socket.socket:
 
 def test_a_client_that_reads_nothing_of_its_stream_is_cut(served: Served, client: RawClient) -> None:
     with connect_deaf(client) as one:
-        one.sendall(make_request(client, stream=True, max_tokens=1_000_000))
+        one.sendall(make_request(client, stream=True, max_tokens=MOST))
         wait_until(lambda: served.engine.in_flight == 1)
         wait_until_idle(served, 10 * SHORT.unread_seconds + SLACK)
         assert len(read_all(one)) < 1_000_000
@@ -162,7 +186,7 @@ def test_a_client_that_reads_nothing_of_many_answers_is_cut(client: RawClient) -
 
 def test_whoever_leaves_at_any_time_leaves_nothing_running(served: Served, client: RawClient) -> None:
     """With an ordinary end, or with a reset, at every part of a request."""
-    whole = make_request(client, stream=True, max_tokens=1_000_000)
+    whole = make_request(client, stream=True, max_tokens=MOST)
     cuts = [*range(0, len(whole), 29), len(whole)]
     for cut in cuts:
         for is_reset in (False, True):
@@ -181,7 +205,7 @@ def test_the_slot_of_a_client_that_left_is_free_at_once(
     served: Served, client: RawClient, is_streamed: bool
 ) -> None:
     with client.connect() as one:
-        one.sendall(make_request(client, stream=is_streamed, max_tokens=1_000_000))
+        one.sendall(make_request(client, stream=is_streamed, max_tokens=MOST))
         wait_until(lambda: served.engine.in_flight == 1)
     began = time.monotonic()
     wait_until_idle(served)
@@ -246,7 +270,7 @@ def test_streams_go_on_beside_every_kind_of_bad_client(served: Served, client: R
     [
         b"\x16\x03\x01\x02\x00\x01\x00",
         b"GET\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\n",
         b"GET /health HTTP/1.1\r\nHo st: x\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
@@ -263,4 +287,4 @@ def test_what_is_not_http_gets_the_body_of_every_error(client: RawClient, data: 
 def test_an_endless_head_is_refused_with_the_body_of_every_error(client: RawClient) -> None:
     with client.connect() as one:
         one.sendall(f"GET /health HTTP/1.1\r\nHost: {client.host}\r\nX: ".encode() + b"y" * 1_000_000)
-        check_refusal(read_answer(one.recv(1 << 16)), 431)
+        check_refusal(receive_answer(one), 431)

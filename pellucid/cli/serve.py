@@ -1,0 +1,80 @@
+"""`pellucid serve`: a model over HTTP, for every program that can ask OpenAI's."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pellucid.cli.options import Cache, Device, Dtype, ModelName
+from pellucid.cli.serving import exit_by_signal, say
+
+
+def serve(
+    model: ModelName,
+    host: Annotated[
+        str,
+        typer.Option(help="The address to listen on; one that other machines reach needs a key."),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="The port to listen on; 0: any free one.", min=0, max=65_535)
+    ] = 8000,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with the key that clients must send, 16 to 256 characters, which only you can read. "
+            "Without it, the key is PELLUCID_API_KEY of the environment, or there is none.",
+            metavar="FILE",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="The name by which clients ask for the model; if omitted, that of MODEL."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A further name by which clients address the server, such as a proxy's; repeatable.",
+            metavar="HOST",
+        ),
+    ] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            help="Texts that run at once; if omitted, 32, or as many as half of the free memory holds.",
+            min=1,
+            max=4096,
+        ),
+    ] = None,
+    queue: Annotated[
+        int,
+        typer.Option(help="Prompts that may wait for a slot; further ones are refused.", min=0, max=65_536),
+    ] = 256,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    cache: Cache = None,
+) -> None:
+    """Serve a model over HTTP with OpenAI's API: completions, chat, embeddings, tokens.
+
+    Programs that take a base URL of that API work unchanged. This machine alone can ask, unless --host says
+    otherwise, and no web page can. Ctrl-C ends it; SIGTERM lets running answers end first.
+    """
+    from pellucid.server.key_file import find_key
+    from pellucid.server.model_name import check_model_name, make_model_name
+    from pellucid.server.serve import serve
+
+    ended_by = serve(
+        model,
+        host=host,
+        port=port,
+        key=find_key(api_key_file),
+        key_file=api_key_file,
+        name=make_model_name(model) if name is None else check_model_name(name),
+        allow_hosts=allow_host or [],
+        slots=slots,
+        queue=queue,
+        dtype=dtype,
+        device=device,
+        cache=cache,
+        say=say,
+    )
+    exit_by_signal(ended_by)
