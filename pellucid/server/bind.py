@@ -1,12 +1,17 @@
 """The socket of a server; it is bound before anything is loaded, so that a port in use is found at once."""
 
 import errno
+import resource
 import socket
 
 from pellucid.errors import UsageError, file_error
 
 SEND_BUFFER = 65_536
 """Bytes that the kernel takes for a client that does not read; by itself it takes megabytes."""
+
+
+MOST_FILES = 65_536
+"""Connections that a server may have open at once, where the system allows it."""
 
 
 def bind(port: int, host: str = "127.0.0.1") -> socket.socket:
@@ -32,3 +37,11 @@ def get_port(listening: socket.socket) -> int:
     """Returns the port that a socket listens on."""
     port: int = listening.getsockname()[1]
     return port
+
+
+def raise_file_limit() -> None:
+    """Lets this process have many connections: the limit that a shell gives is 1,024 files, or 256."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

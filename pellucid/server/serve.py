@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pellucid.format import format_bytes, pluralize
-from pellucid.server.bind import bind, get_port
+from pellucid.server.bind import bind, get_port, raise_file_limit
 from pellucid.server.extra import check_extra
 from pellucid.server.hosts import check_exposure, list_own_hosts, resolve_address
 
@@ -48,6 +48,7 @@ def serve(
     check_extra(PACKAGES)
     address = resolve_address(host)
     check_exposure(address, key)
+    raise_file_limit()
     with bind(port, address) as listening:
         from pellucid.interop.resolve import open_model
         from pellucid.server.app import make_ending_error

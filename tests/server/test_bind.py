@@ -1,11 +1,12 @@
 """The socket of a server: this machine alone, and a port in use is an error with a remedy."""
 
+import resource
 import socket
 
 import pytest
 
 from pellucid.errors import UsageError
-from pellucid.server.bind import SEND_BUFFER, bind, get_port
+from pellucid.server.bind import MOST_FILES, SEND_BUFFER, bind, get_port, raise_file_limit
 
 
 def test_a_port_in_use_is_refused() -> None:
@@ -33,3 +34,13 @@ def test_asyncio_sends_each_answer_at_once() -> None:
     """It sets TCP_NODELAY only on a socket that names its protocol."""
     with bind(0) as listening:
         assert listening.proto == socket.IPPROTO_TCP
+
+
+def test_a_server_may_have_more_connections_than_a_shell_lets_it() -> None:
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(hard, MOST_FILES), hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
