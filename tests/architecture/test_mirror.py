@@ -20,6 +20,7 @@ CLAIMS = {
     "interop/gguf/test_smollm2.py": "reading and writing, with a real model",
     "interop/huggingface/test_greedy.py": "reading and generating, against transformers",
     "interop/huggingface/test_oracle.py": "reading and writing, against transformers",
+    "server/test_hostile_sockets.py": "the server, with clients that are slow, silent, many or gone",
     "server/test_openai_client.py": "every endpoint, with the openai package",
     "server/test_load.py": "a served model with many clients at once",
     "test_package.py": "what `import pellucid` offers",

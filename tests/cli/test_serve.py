@@ -175,69 +175,49 @@ class Server:
 
 
 @contextlib.contextmanager
-def run_commands(*lines: tuple[list[str], dict[str, str]]) -> Iterator[list[Server]]:
-    """Yields a running command for each line of arguments and further environment variables."""
-    processes = [
-        subprocess.Popen(
-            [*COMMAND[:-1], "serve", *line, "--port", "0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT | more,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
-        for line, more in lines
-    ]
-    try:
-        servers = []
-        for process in processes:
+def run_command(*arguments: str, **variables: str) -> Iterator[Server]:
+    """Yields the running command, with further environment variables, when it has printed its address."""
+    with subprocess.Popen(
+        [*COMMAND[:-1], "serve", *arguments, "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT | variables,
+    ) as process:
+        try:
             assert process.stdout
             found = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
             assert found, process.communicate()
-            servers.append(Server(process, int(found[1])))
-        yield servers
-    finally:
-        for process in processes:
+            yield Server(process, int(found[1]))
+        finally:
             process.kill()
-            process.communicate()
 
 
-def test_servers_answer_who_has_the_key_and_end(tmp_path: Path) -> None:
-    """Two at once: one has its key from a file, and one from the environment, whose output is closed."""
-    model = save_model(tmp_path / "tiny")
-    (tmp_path / "key").write_text(KEY)
-    (tmp_path / "key").chmod(0o600)
-    named = ["--api-key-file", str(tmp_path / "key"), "--name", "org/tiny", "--allow-host", "tiny.example"]
-    right, asked = {"Authorization": f"Bearer {KEY}"}, {"prompt": "the", "max_tokens": 3}
-    lines = ([str(model), *named], {}), ([str(model)], {VARIABLE: KEY})
-    with run_commands(*lines) as (first, second):
-        assert first.process.stdout and first.process.stderr and second.process.stdout
-        shown = first.process.stdout.readline() + first.process.stdout.readline()
-        second.process.stdout.readline()
-        second.process.stdout.close()  # as `head -2` does
-        assert "org/tiny" in shown and "curl " in shown
-        status, answer = first.ask("POST", "/v1/completions", asked, **right)
+def test_a_server_answers_who_has_the_key_shows_it_nowhere_and_ends(tmp_path: Path) -> None:
+    """Also where the reader of its output has left before it ends."""
+    model, asked = str(save_model(tmp_path / "tiny")), {"prompt": "the", "max_tokens": 3}
+    options = ("--name", "org/tiny", "--allow-host", "tiny.example", "--slots", "2")
+    with run_command(model, *options, **{VARIABLE: KEY}) as server:
+        process = server.process
+        assert process.stdout and process.stderr
+        shown = process.stdout.readline() + process.stdout.readline()
+        assert "org/tiny" in shown and "curl " in shown and f"${VARIABLE}" in shown
+        process.stdout.close()
+
+        status, answer = server.ask("POST", "/v1/completions", asked, Authorization=f"Bearer {KEY}")
         assert (status, answer["model"], answer["usage"]["completion_tokens"]) == (200, "org/tiny", 3)
-        assert second.ask("POST", "/v1/completions", asked, **right)[1]["model"] == "tiny"
-        for one in (first, second):
-            status, answer = one.ask("POST", "/v1/completions", asked)
-            assert status == 401 and "Authorization: Bearer KEY" in answer["error"]["message"]
-            assert one.ask("GET", "/health")[0] == 200
-        assert first.ask("GET", "/health", Host="tiny.example")[0] == 200
-        assert second.ask("GET", "/health", Host="tiny.example")[0] == 400
+        status, answer = server.ask("POST", "/v1/completions", asked)
+        assert status == 401 and "Authorization: Bearer KEY" in answer["error"]["message"]
+        assert server.ask("GET", "/health", Host="tiny.example")[0] == 200
+        assert server.ask("GET", "/health", Host="other.example")[0] == 400
 
-        children = [*first.find_children(), *second.find_children()]
-        assert len(children) == 2
-        for pid in (first.process.pid, second.process.pid, *children):
+        [engine] = server.find_children()
+        for pid in (process.pid, engine):
             assert KEY not in Path(f"/proc/{pid}/cmdline").read_text()
-        for pid in children:
-            assert KEY not in Path(f"/proc/{pid}/environ").read_text()
-        for one in (first, second):
-            assert "libtorch" not in Path(f"/proc/{one.process.pid}/maps").read_text()
-        for one, number, code in ((first, signal.SIGTERM, 0), (second, signal.SIGINT, 130)):
-            one.process.send_signal(number)
-            assert one.process.wait(10) == code
-        wait_until_ended(children)
-        shown += first.process.stdout.read() + first.process.stderr.read()
-        assert second.process.stderr
-        assert KEY not in shown + second.process.stderr.read() and "Traceback" not in shown
+        assert KEY not in Path(f"/proc/{engine}/environ").read_text()
+        assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        wait_until_ended([engine])
+        errors = process.stderr.read()
+        assert KEY not in shown + errors and "Traceback" not in errors
