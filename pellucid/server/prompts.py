@@ -25,7 +25,8 @@ SHORT_BYTES = 8_192
 SHORT_IDS = 4_096
 """As many ids are decoded on the event loop."""
 MOST_TEXT_BYTES, USUAL_TOKEN_BYTES = 1 << 20, 64
-"""The longest text, whatever the context; and, where that allows more, bytes for each token of it."""
+"""The longest text: so much, or for each token of the context, whichever is more. A library may take 300
+bytes of memory for one of a text."""
 MOST_TEXTS, MOST_CHATS = 16, 64
 """Long texts and conversations that may wait for their threads."""
 MOST_MESSAGE_CHARACTERS = 1 << 20
@@ -61,14 +62,13 @@ class PromptEncoder:
     async def encode(self, text: str, param: str = "prompt") -> tuple[int, ...]:
         """Returns the ids of a text to continue, with the bos token where the model wants one; an empty text
         is the token that a text begins with. `param` is the field that an error names."""
-        if self._longest is not None and count_bytes(text) > self.context * self._longest:
+        if self._longest is not None and (size := count_bytes(text)) > self.context * self._longest:
             raise RequestError(
                 f"this model's context holds {self.context:,} tokens of at most {self._longest:,} bytes, and "
-                f"the text has {count_bytes(text):,} bytes. Shorten it.",
+                f"the text has {size:,} bytes. Shorten it.",
                 param=param,
                 code="context_length_exceeded",
             )
-        self._check_length(text, param)
         ids = await self._run_on_text(text, param, lambda: self.pretrained.encode_start(text))
         return self.check_ids(ids, param)
 
@@ -79,7 +79,6 @@ class PromptEncoder:
         first = self.pretrained.bos_ids if adds_bos else []
         if text in self._special:
             return [*first, self._special[text]]
-        self._check_length(text, param)
         return await self._run_on_text(text, param, lambda: first + tokenizer.encode(text))
 
     async def decode(self, ids: Sequence[int], param: str = "tokens") -> str:
@@ -100,18 +99,20 @@ class PromptEncoder:
         check_range(ids, self.pretrained.config.vocab_size, param)
         return tuple(ids)
 
-    async def ask(
-        self, messages: Sequence[Message], asks: bool = True
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    async def ask(self, messages: Sequence[Message]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Returns the ids that ask for the next answer of a conversation, and the tokens that end it.
 
         The model's own chat template writes it; names of special tokens in a message are ordinary text.
-        Without `asks` it ends with the last message.
         """
+        ids = await self.tokenize_messages(messages)
+        return self.check_ids(ids, "messages"), self._stop_ids
+
+    async def tokenize_messages(self, messages: Sequence[Message], asks: bool = True) -> list[int]:
+        """Returns the ids of a conversation, which need not fit; without `asks` they end with its last
+        message."""
         check_size(messages)
         with request_errors("messages"):
-            ids, stop_ids = await self._conversations.run(lambda: self._ask(messages, asks))
-        return self.check_ids(ids, "messages"), stop_ids
+            return await self._conversations.run(lambda: self._write(messages, asks))
 
     def make_context_error(self, count: int, param: str, new_tokens: int = 0) -> RequestError:
         """Returns the error for a prompt of that many tokens that does not fit, alone or with its answer."""
@@ -128,30 +129,33 @@ class PromptEncoder:
         await self._texts.close()
         await self._conversations.close(self._close_chat, CLOSE_SECONDS)
 
-    def _check_length(self, text: str, param: str) -> None:
-        """Raises where a text is longer than this model could use: a library takes 300 times as much."""
-        most = max(MOST_TEXT_BYTES, self.context * USUAL_TOKEN_BYTES)
-        if count_bytes(text) > most:
-            raise RequestError(
-                f"the text has {count_bytes(text):,} bytes; {most:,} are the most. Send it in parts.",
-                param=param,
-            )
-
     async def _run_on_text(self, text: str, param: str, encode: Callable[[], T]) -> T:
+        size, most = count_bytes(text), max(MOST_TEXT_BYTES, self.context * USUAL_TOKEN_BYTES)
+        if size > most:
+            message = f"the text has {size:,} bytes; {most:,} are the most. Send it in parts."
+            raise RequestError(message, param=param)
         with request_errors(param):
-            if count_bytes(text) > SHORT_BYTES:
+            if size > SHORT_BYTES:
                 return await self._texts.run(encode)
             await asyncio.sleep(0)  # between the many texts of a list others have their turn
             return encode()
 
     # ---- in the thread of the conversations
 
-    def _ask(self, messages: Sequence[Message], asks: bool) -> tuple[list[int], tuple[int, ...]]:
-        if self._chat is None:
-            self._chat = open_chat(self.pretrained)
-            end = self._chat.end_of_turn()
-            self._stop_ids = tuple(sorted({*self.pretrained.eos_ids, *([] if end is None else [end])}))
-        return self._chat.prompt(messages, asks), self._stop_ids
+    def _write(self, messages: Sequence[Message], asks: bool) -> list[int]:
+        try:
+            if self._chat is None:
+                chat = open_chat(self.pretrained)
+                end = chat.end_of_turn()
+                self._stop_ids = tuple(sorted({*self.pretrained.eos_ids, *([] if end is None else [end])}))
+                self._chat = chat
+            return self._chat.prompt(messages, asks)
+        except OSError as error:
+            raise RequestError(
+                f"the process of the chat template cannot be started: {error.strerror}. Try again later.",
+                503,
+                Retry_After="1",
+            ) from None
 
     def _close_chat(self) -> None:
         if self._chat is not None:
@@ -174,14 +178,7 @@ def open_chat(pretrained: Pretrained) -> Chat:
             "text to continue to /v1/completions, or serve a model that was trained on conversations.",
             param="messages",
         )
-    try:
-        return Chat(template, pretrained.need_tokenizer())
-    except OSError as error:
-        raise RequestError(
-            f"the process of the chat template cannot be started: {error.strerror}. Try again later.",
-            503,
-            Retry_After="1",
-        ) from None
+    return Chat(template, pretrained.need_tokenizer())
 
 
 def check_size(messages: Sequence[Message]) -> None:

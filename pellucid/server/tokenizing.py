@@ -54,8 +54,7 @@ async def read_values(served: ServedModel, request: Request, endpoint: FieldEndp
 
 async def encode_values(served: ServedModel, values: dict[str, Any]) -> Sequence[int]:
     if values["messages"] is not None:
-        ids, _ = await served.encoder.ask(values["messages"], values["add_generation_prompt"])
-        return ids
+        return await served.encoder.tokenize_messages(values["messages"], values["add_generation_prompt"])
     if values["prompt"] is None:
         raise RequestError("prompt is missing: give a text, or messages.", param="prompt")
     return await served.encoder.tokenize(values["prompt"], values["add_special_tokens"])
