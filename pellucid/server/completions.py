@@ -7,6 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pellucid.generation.output import DECODED_PROMPT
 from pellucid.server.answer_plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
 from pellucid.server.answer_settings import check_prompt_length, check_sampling, find_place
 from pellucid.server.event_stream import EventStream
@@ -78,13 +79,18 @@ async def plan_completions(served: ServedModel, values: dict[str, Any]) -> Answe
 
 
 def spell_prompt(tokenizer: Tokenizer | None, ids: Sequence[int], is_whole: bool) -> str:
-    """Returns the text of a prompt's tokens. Half a character at its end belongs to the text that follows,
-    unless the prompt is the whole text."""
+    """Returns the text of a prompt's tokens. What waits for a further token, such as half a character at its
+    end, belongs to the text that follows, unless the prompt is the whole text."""
     if tokenizer is None:
         return ""
-    stream, known = tokenizer.decode_stream(), tokenizer.vocab_size
-    text = "".join(stream.feed(id) for id in ids if id < known)
-    return text + stream.end() if is_whole else text
+    known = [id for id in ids if id < tokenizer.vocab_size]
+    text = tokenizer.decode(known)
+    if is_whole:
+        return text
+    stream = tokenizer.decode_stream()
+    for id in known[-DECODED_PROMPT:]:  # as the engine does before the first new token
+        stream.feed(id)
+    return text.removesuffix(stream.end())
 
 
 def find_given(prompt: str | Sequence[int], spelled: str) -> tuple[str, int]:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from pellucid.interop.resolve import open_model
 from pellucid.pretrained import Pretrained
 from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.server.limits import Access, RequestError
 from pellucid.server.metrics import EngineLoad
 from pellucid.server.serve_app import ServeApp
 from pellucid.server.served import ServedModel
-from tests.evaluation.small_models import make_model
+from tests.evaluation.small_models import bpe
 
 SLOTS = 4
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}<end>{% endfor %}"
@@ -106,9 +107,12 @@ class Reply:
 
 
 @cache
-def get_pretrained(**changes: Any) -> Pretrained:
-    """A model with a byte-level tokenizer of 300 tokens and a context of 32."""
-    return dataclasses.replace(make_model().pretrained, **({"chat_template": TEMPLATE} | changes))
+def get_pretrained() -> Pretrained:
+    """A model with a byte-level tokenizer of 300 tokens, a context of 32 and a chat template; no weight of it
+    is ever read."""
+    known, tokenizer = open_model("abcd"), bpe()
+    config = dataclasses.replace(known.config, vocab_size=tokenizer.vocab_size, context_length=32)
+    return dataclasses.replace(known, config=config, tokenizer=tokenizer, chat_template=TEMPLATE)
 
 
 @dataclasses.dataclass

@@ -8,7 +8,7 @@ import pytest
 from pellucid.server.completions import find_given, spell_prompt
 from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.server.limits import RequestError
-from tests.evaluation.small_models import bpe, make_model
+from tests.evaluation.small_models import bpe
 from tests.server.scripted_engine import Called, Reply, Script, ScriptedEngine, get_pretrained, say
 
 PATH = "/v1/completions"
@@ -236,7 +236,7 @@ def test_a_model_without_a_tokenizer_continues_ids() -> None:
     engine = ScriptedEngine(
         lambda request: Script([[Piece(0, 0, "", 1, (ScoredToken(5, 0, -1.0),), "stop")]])
     )
-    pretrained = dataclasses.replace(make_model().pretrained, tokenizer=None)
+    pretrained = dataclasses.replace(get_pretrained(), tokenizer=None)
     called = Called(engine, pretrained)
     choice = called.ask(PATH, prompt=[1, 2], echo=True, logprobs=0).json["choices"][0]
     assert choice["text"] == "" and choice["logprobs"]["tokens"] == ["#5"]

@@ -76,7 +76,7 @@ def write_scripts(draw: st.DrawFn, n: int, has_tokens: bool) -> Script:
     return Script(steps, tuple(draw(st.lists(TOKEN, max_size=2))), End(0, 7, ledger=ledger))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     data=st.data(),
     n=st.integers(1, 3),
