@@ -287,9 +287,9 @@ def draw_junk(random: Random, depth: int = 3) -> Any:
 
 
 def draw_value(random: Random, found: Cases) -> Any:
-    """Draws a value of a field: a good one in half of the cases."""
+    """Draws a value of a field, mostly one that it refuses."""
     kind = random.randrange(6)
-    if kind < 3 and found.good:
+    if kind < 1 and found.good:
         return random.choice(found.good)
     if kind < 5 and found.bad:
         return random.choice(found.bad)
@@ -297,13 +297,15 @@ def draw_value(random: Random, found: Cases) -> Any:
 
 
 def draw_body(random: Random, endpoint: FieldEndpoint) -> dict[str, Any]:
-    """Draws a request of an endpoint: what it needs, and a few other fields, known or not."""
-    cases = endpoint_cases(endpoint)
+    """Draws a request of an endpoint: what it needs, and a few other fields, known or not. In two thirds of
+    the requests each known field has a value that it accepts."""
+    cases, is_good = endpoint_cases(endpoint), random.randrange(3) > 0
     names, body = list(cases), dict(SMALLEST[endpoint])
     for _ in range(random.randrange(5)):
         name = random.choice(names)
-        body[name] = draw_value(random, cases[name])
-        if random.randrange(4):
+        good = cases[name].good or (None,)
+        body[name] = random.choice(good) if is_good else draw_value(random, cases[name])
+        if is_good or random.randrange(2):
             body = {**COMPANIONS.get((endpoint, name), {}), **body}
     kind = random.randrange(20)
     if kind == 0:

@@ -1,0 +1,87 @@
+"""Any request over HTTP: the server answers it, in OpenAI's form where it is refused, and goes on."""
+
+import json
+import logging
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pellucid.generation.settings.table import SETTINGS, IntegerSetting, NumberSetting
+from pellucid.server.field import Field, IntegerValue, SettingValue
+from pellucid.server.fields import ALL, GENERATION, PATHS, FieldEndpoint, get_fields
+from tests.server.field_strategies import SMALLEST, walk_cases
+from tests.server.fuzzing import Client, check_answer, fuzz
+from tests.server.served import Served, run_served
+
+pytestmark = pytest.mark.xdist_group("server")
+
+
+def is_number(row: Field) -> bool:
+    if isinstance(row.type, SettingValue):
+        return isinstance(SETTINGS[row.type.name], IntegerSetting | NumberSetting)
+    return isinstance(row.type, IntegerValue)
+
+
+@pytest.mark.parametrize("endpoint", GENERATION)
+def test_every_number_is_answered_at_its_bounds_and_refused_by_name_beyond_them(
+    served: Served, endpoint: FieldEndpoint
+) -> None:
+    """Within its own bounds a number may still be more than the context or the slots hold."""
+    fields, statuses = get_fields(endpoint), set[int]()
+    with Client(served) as client:
+        for name, value, is_good, body in walk_cases(endpoint):
+            if not is_number(fields[name]) or type(value) not in (int, float):
+                continue
+            data = json.dumps(body if name.startswith("max_") else {"max_tokens": 1, **body})
+            status, answer = client.send(PATHS[endpoint], data.encode())
+            check_answer(status, answer)
+            statuses.add(status)
+            if not is_good:
+                assert status == 400, (name, value)
+                if type(value) is int or isfinite(value):  # else it is not JSON
+                    assert json.loads(answer)["error"]["param"] == name, (name, value, answer)
+    assert statuses == {200, 400}
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity"])
+def test_what_is_not_a_number_of_json_is_refused(served: Served, number: str) -> None:
+    for endpoint in GENERATION:
+        data = json.dumps(SMALLEST[endpoint])[:-1] + f', "temperature": {number}}}'
+        with Client(served) as client:
+            status, answer = client.send(PATHS[endpoint], data.encode())
+        check_answer(status, answer)
+        assert status == 400
+
+
+def run_fuzz(model: Path, log: pytest.LogCaptureFixture, capture: Any, seeds: range, count: int) -> None:
+    """Sends requests, and looks at the terminal and the server afterwards."""
+    with log.at_level(logging.WARNING), run_served(model, slots=8) as served:
+        process = served.engine.pid
+        for seed in seeds:
+            statuses = fuzz(served, seed, count)
+            assert {200, 400} <= set(statuses), statuses
+            assert served.engine.pid == process, "the engine was started again"
+        assert served.post(PATHS["completions"], prompt="A", max_tokens=2)["usage"]["completion_tokens"] <= 2
+    written = capture.readouterr()
+    assert "Traceback" not in written.out + written.err
+    assert not [record for record in log.records if record.name.startswith("pellucid")]
+
+
+def test_any_request_is_answered(
+    tiny_model: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_fuzz(tiny_model, caplog, capfd, range(1), 2_000)
+
+
+@pytest.mark.torture
+def test_a_hundred_thousand_requests_are_answered(
+    tiny_model: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The issue's number; it takes minutes."""
+    run_fuzz(tiny_model, caplog, capfd, range(1, 101), 1_000)
+
+
+def test_the_fuzz_covers_every_endpoint_that_has_fields(served: Served) -> None:
+    assert {PATHS[endpoint] for endpoint in ALL} <= {route.path for route in served.app.routes}
