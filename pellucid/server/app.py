@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
@@ -44,7 +45,9 @@ class ShellRoute(Route):
         if scope["method"] not in self.methods:
             allowed = ", ".join(sorted(self.methods))
             raise RequestError(f"the method of this path must be one of {allowed}.", 405, Allow=allowed)
-        await super().handle(scope, receive, send)
+        # Not by the route's own `app`, whose handler of errors would stand before every event of a stream.
+        response = await self.endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 class Shell:

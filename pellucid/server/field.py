@@ -243,17 +243,18 @@ def read_object(fields: Fields, given: Mapping[str, Any], what: str, path: str =
             raise refuse_unknown(name, fields, what, path)
     found = {}
     for name, row in fields.items():
-        value, place = given.get(name), f"{path}{name}"
+        value = given.get(name)
         if value is None:
             if row.is_required:
+                place = f"{path}{name}"
                 message = f"{place} is missing, and {what} needs it: {row.why[0].lower()}{row.why[1:]}"
                 raise RequestError(message, param=place)
             if row.fate == "used" and (row.default is not None or not row.setting):
                 found[name] = row.default
         elif row.type is not None:
-            found[name] = row.type.read(place, value)
+            found[name] = row.type.read(f"{path}{name}", value)
         elif row.fate == "refused" and not row.is_neutral(value, given):
-            raise RequestError(f"{place} is not supported. {row.why}", param=place)
+            raise RequestError(f"{path}{name} is not supported. {row.why}", param=f"{path}{name}")
     return found
 
 

@@ -121,8 +121,12 @@ class Sampling:
     def to_dict(self, always: Collection[str] = ()) -> dict[str, Any]:
         """Returns what differs from the default, and the settings named in `always`, as JSON and TOML write
         it. `Sampling.read` reads it."""
-        names = [name for name in SETTINGS if name in always or name in self.given]
-        return {name: SETTINGS[name].to_plain(getattr(self, name)) for name in names}
+        wanted = {*always, *self.given}
+        return {
+            name: setting.to_plain(getattr(self, name))
+            for name, setting in SETTINGS.items()
+            if name in wanted
+        }
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """Raises where a token is beyond a model's vocabulary, or where none may be generated."""
