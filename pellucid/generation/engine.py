@@ -395,15 +395,9 @@ class Engine:
         ]
         if not rows:
             return [[] for _ in results]
-        owners = [handle.request for (handle, _), some in zip(results, draws, strict=True) for _ in some]
-        chosen = iter(
-            choose(
-                torch.cat(rows),
-                [state for some in draws for _, state in some],
-                record=[request.ledger for request in owners],
-                logprobs=[request.logprobs for request in owners],
-            )
-        )
+        states = [state for some in draws for _, state in some]
+        jobs = [handle.strategy.job for (handle, _), some in zip(results, draws, strict=True) for _ in some]
+        chosen = iter(choose(torch.cat(rows), states, wanted=[job.wanted for job in jobs]))
         return [list(islice(chosen, len(some))) for some in draws]
 
 

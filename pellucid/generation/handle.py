@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pellucid.generation.request import Completion, Request, Token
+from pellucid.generation.samplers.own_probabilities import TopLogprobs
 from pellucid.generation.strategies.strategy import Strategy
 
 if TYPE_CHECKING:  # the engine makes handles
@@ -41,6 +42,11 @@ class Handle:
     def prompt_logprobs(self) -> list[float]:
         """The log-probability of every token of the prompt but the first, where the request asked for it."""
         return self.strategy.prompt_logprobs
+
+    @property
+    def prompt_tops(self) -> list[TopLogprobs]:
+        """The most probable tokens at each of those places, where the request asked for them."""
+        return self.strategy.prompt_tops
 
     def __iter__(self) -> Iterator[Token]:
         """Yields the tokens of all choices as they are chosen; at the end it raises the request's error."""

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 
 from pellucid.generation.ledger.entry import Entry
 from pellucid.generation.request import Completion
+from pellucid.generation.samplers.own_probabilities import TopLogprobs
 from pellucid.text.tokenizer import Tokenizer
 
 
@@ -30,6 +31,7 @@ class Output:
             self._decode(id)
         self.ids: list[int] = []
         self.logprobs: list[float] = []
+        self.tops: list[TopLogprobs] = []
         self.entries: list[Entry] = []
         self.text, self.held = "", ""
         self.finish: str | None = None
@@ -43,13 +45,19 @@ class Output:
         return len(self.text) + len(self.held)
 
     def append(
-        self, id: int, logprob: float | None = None, entry: Entry | None = None, is_last: bool = False
+        self,
+        id: int,
+        logprob: float | None = None,
+        entry: Entry | None = None,
+        is_last: bool = False,
+        top: TopLogprobs = (),
     ) -> str:
         """Adds a token and returns the text that it completes; sets `finish` where the text ends with it.
 
         `is_last` says that a constraint allows nothing after it."""
         self.ids.append(id)
         self.logprobs += [] if logprob is None else [logprob]
+        self.tops += [top] if top else []
         self.entries += [] if entry is None else [entry]
         self.held += self._decode(id)
         for place in sorted(self.held.find(text) for text in self.stop if text in self.held)[:1]:
@@ -75,6 +83,7 @@ class Output:
             tuple(self.logprobs),
             tuple(self.entries),
             self.score,
+            top_logprobs=tuple(self.tops),
         )
 
     def _decode(self, id: int) -> str:

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+from pellucid.arguments import check_int
 from pellucid.errors import UsageError, show
-from pellucid.generation.ledger.entry import BeamNode, Entry, SpeculativeStep
+from pellucid.generation.ledger.entry import NOT_IN_LEDGER, BeamNode, Entry, SpeculativeStep
+from pellucid.generation.samplers.own_probabilities import TokenUncertainty, TopLogprobs
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.settings.table import check_token
 from pellucid.strict import check_keys, check_value
@@ -12,9 +14,11 @@ from pellucid.strict import check_keys, check_value
 FINISH_REASONS = ("stop", "length", "cancelled", "error")
 """A stop token or text; `max_new_tokens`, or a full context; the caller cancelled; an error."""
 
+MOST_TOP = 20
+"""The most probable tokens that are listed with a token."""
 MOST_PROMPT = 2**20
 """Tokens of a prompt in a JSON request: more than any context holds."""
-FLAGS = ("logprobs", "ledger", "prompt_logprobs")
+FLAGS = ("logprobs", "ledger", "prompt_logprobs", "uncertainty")
 """The keys of a request that say what to return beside the text."""
 
 
@@ -30,16 +34,32 @@ class Request:
     """Whether each token comes with its entry."""
     prompt_logprobs: bool = False
     """Whether the result has the log-probability of every token of the prompt, given those before it."""
+    top_logprobs: int = 0
+    """How many of the most probable tokens come with each log-probability, of new tokens and of the
+    prompt's."""
+    uncertainty: bool = False
+    """Whether each token comes with its entropy, rank and surprisal under the model's own logits."""
+
+    def __post_init__(self) -> None:
+        check_int("top_logprobs", self.top_logprobs, least=0, most=MOST_TOP)
+        if self.top_logprobs and not (self.logprobs or self.prompt_logprobs):
+            raise UsageError(
+                "top_logprobs are listed with the log-probabilities of tokens: ask for logprobs or "
+                "prompt_logprobs too."
+            )
 
 
 def read_request(table: Any, what: str = "a request") -> Request:
     """Returns the request of a JSON table. Its prompt is ids; a text is encoded by the caller.
 
-    >>> read_request({"prompt": [1, 2], "sampling": {"seed": 7}, "ledger": True})
-    Request(prompt=(1, 2), sampling=Sampling(seed=7), logprobs=False, ledger=True, prompt_logprobs=False)
+    >>> found = read_request({"prompt": [1, 2], "sampling": {"seed": 7}, "ledger": True})
+    >>> found.prompt, found.sampling, found.ledger, found.logprobs
+    ((1, 2), Sampling(seed=7), True, False)
     """
     check_keys(table, [entry.name for entry in fields(Request)], what, ["prompt"], UsageError)
     values = {key: check_value(bool, value, key, UsageError) for key, value in table.items() if key in FLAGS}
+    if "top_logprobs" in table:
+        values["top_logprobs"] = check_int("top_logprobs", table["top_logprobs"], least=0, most=MOST_TOP)
     sampling = Sampling.read(table.get("sampling", {}), "sampling", path="sampling")
     prompt = table["prompt"]
     if not isinstance(prompt, list | tuple) or len(prompt) > MOST_PROMPT:
@@ -62,6 +82,9 @@ class Token(NamedTuple):
     """One of `FINISH_REASONS` where its choice ends with it."""
     is_cut: bool = False
     """Whether a stop text ended its choice, so that some of the decoded characters are not in the text."""
+    top: TopLogprobs = ()
+    """The most probable tokens, where the request asked for them."""
+    uncertainty: TokenUncertainty | None = None
 
 
 @dataclass(frozen=True)
@@ -85,3 +108,5 @@ class Completion:
     """The tree of a beam search, the same for all choices of a request."""
     node: int | None = None
     """The place in that tree of the choice's last token."""
+    top_logprobs: tuple[TopLogprobs, ...] = field(default=(), metadata=NOT_IN_LEDGER)
+    """The most probable tokens at each place, where the request asked for them."""

@@ -11,7 +11,11 @@ text ends the choice, the tokens wholly in it are not listed; at every other end
 from collections.abc import Sequence
 
 from pellucid.generation.request import Token
+from pellucid.generation.samplers.own_probabilities import TopLogprobs
 from pellucid.server.engine_lines import Piece, ScoredToken
+from pellucid.text.tokenizer import Tokenizer
+
+LEAST_LOGPROB = -9999.0
 
 
 class ChoicePieces:
@@ -57,4 +61,34 @@ class ChoicePieces:
 
 def to_scored(token: Token) -> ScoredToken:
     """Returns a token of the engine as the endpoints list it."""
-    return ScoredToken(token.id, token.offset, token.logprob)
+    logprob = None if token.logprob is None else bound_logprob(token.logprob)
+    top = tuple([(id, bound_logprob(value)) for id, value in token.top])
+    if token.uncertainty is None:
+        return ScoredToken(token.id, token.offset, logprob, top)
+    entropy, rank, surprisal = token.uncertainty
+    return ScoredToken(token.id, token.offset, logprob, top, entropy, rank, min(surprisal, -LEAST_LOGPROB))
+
+
+def bound_logprob(logprob: float) -> float:
+    """Returns a log-probability that JSON has: −∞ is `LEAST_LOGPROB`, as in OpenAI's answers."""
+    return max(logprob, LEAST_LOGPROB)
+
+
+def score_prompt(
+    tokenizer: Tokenizer | None,
+    prompt: Sequence[int],
+    logprobs: Sequence[float],
+    tops: Sequence[TopLogprobs],
+) -> tuple[ScoredToken, ...]:
+    """Returns the tokens of a prompt with their numbers, which all have but the first, and their offsets."""
+    decoder = None if tokenizer is None else tokenizer.decode_stream()
+    known = 0 if tokenizer is None else tokenizer.vocab_size
+    found, length = list[ScoredToken](), 0
+    for place, id in enumerate(prompt):
+        logprob = bound_logprob(logprobs[place - 1]) if place else None
+        top = tops[place - 1] if place and tops else ()
+        bounded = tuple([(other, bound_logprob(value)) for other, value in top])
+        found.append(ScoredToken(id, length, logprob, bounded))
+        if decoder is not None and id < known:
+            length += len(decoder.feed(id))
+    return tuple(found)

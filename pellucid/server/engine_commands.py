@@ -87,7 +87,9 @@ def make_request(given: GenerateRequest) -> Request:
             "prompt": given.prompt,
             "sampling": given.sampling,
             "logprobs": given.top_logprobs is not None,
-            "ledger": given.ledger,
+            "top_logprobs": given.top_logprobs or 0,
             "prompt_logprobs": given.prompt_logprobs,
+            "uncertainty": given.explain,
+            "ledger": given.ledger,
         }
     )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import PellucidError, TokenError, UsageError, quote
 from pellucid.pipes import open_output, parse_table, read_lines
-from pellucid.server.alignment import ChoicePieces
+from pellucid.server.alignment import ChoicePieces, score_prompt
 from pellucid.server.engine_commands import MOST_COMMAND, Command, parse_command
 from pellucid.server.engine_lines import (
     End,
@@ -37,12 +37,15 @@ from pellucid.strict import check_keys, check_value
 if TYPE_CHECKING:  # torch is imported when the model is
     from pellucid.generation.engine import Engine
     from pellucid.generation.handle import Handle
+    from pellucid.generation.request import Completion
     from pellucid.workbench.model import Model
 
 SLOTS = 32
 """Texts that run at once by default, where the memory holds them."""
 SHARE = 0.5
 """Of the free memory, what their keys and values may take by default."""
+MOST_CANDIDATE_ROWS = 200_000
+"""Of the ledger in one answer: about 20 megabytes."""
 HEARTBEAT_SECONDS = 1.0
 DEBUG = "PELLUCID_DEBUG"
 """The environment variable with which unexpected errors print their traceback."""
@@ -56,6 +59,8 @@ class ServedText:
         lists_tokens = given.top_logprobs is not None or given.explain
         count = handle.request.sampling.n
         self.choices = [ChoicePieces(id, choice, lists_tokens) for choice in range(count)]
+        self.waits_for_prompt = given.prompt_logprobs
+        """Whether the scores of its prompt are still to come."""
 
     def make_pieces(self) -> list[Piece]:
         """Returns the pieces that are new."""
@@ -79,8 +84,11 @@ class EngineWorker:
         engine: "Engine",
         commands: "queue.SimpleQueue[Command]",
         write: Callable[[bytes], None],
+        cache_dtype: str | None = None,
     ) -> None:
         self.model, self.engine, self._commands, self._write = model, engine, commands, write
+        self._cache_dtype = cache_dtype
+        """Of keys and values, where it is not the model's."""
         self._texts: dict[int, ServedText] = {}
         self._embeds: deque[Command] = deque()
         self._pieces: list[Piece] = []
@@ -108,10 +116,7 @@ class EngineWorker:
                 self.engine.step()
             for text in list(self._texts.values()):
                 self._collect(text)
-            if self._pieces or self._ends or self._prompts:
-                line = format_step(self._make_line())
-                self._pieces, self._prompts, self._ends = [], [], []
-                self._write(line)
+            self._write_news()
         except Exception as error:  # a defect: those who wait must not wait for ever
             self._fail(error)
 
@@ -123,8 +128,20 @@ class EngineWorker:
         slots = self.engine.slots
         return slots.count - len(slots.free), self.engine.n_waiting
 
-    def _make_line(self) -> StepLine:
-        return StepLine(self._pieces, self._prompts, self._ends, *self._count())
+    def _write_news(self) -> None:
+        """Writes a line of what changed; scores of prompts and ledgers, which may be long, in lines of their
+        own."""
+        if not (self._pieces or self._ends or self._prompts):
+            return
+        count = self._count()
+        lines = [StepLine([], [scores], [], *count) for scores in self._prompts]
+        short = [end for end in self._ends if end.ledger is None]
+        if self._pieces or short:
+            lines.append(StepLine(self._pieces, [], short, *count))
+        lines += [StepLine([], [], [end], *count) for end in self._ends if end.ledger is not None]
+        for line in list(map(format_step, lines)):
+            self._write(line)
+        self._pieces, self._prompts, self._ends = [], [], []
 
     # ---- commands
 
@@ -167,19 +184,43 @@ class EngineWorker:
     def _collect(self, text: ServedText) -> None:
         """Adds what is new of a request to the line."""
         pieces = text.make_pieces()
+        if text.waits_for_prompt and text.handle.error is None and (pieces or text.handle.is_done):
+            text.waits_for_prompt = False
+            self._prompts.append(self._score_prompt(text))
         self._pieces += pieces
         if text.handle.is_done:
             del self._texts[text.id]
             self._ends.append(self._end(text))
 
+    def _score_prompt(self, text: ServedText) -> PromptScores:
+        handle, tokenizer = text.handle, self.engine.tokenizer
+        scored = score_prompt(tokenizer, text.given.prompt, handle.prompt_logprobs, handle.prompt_tops)
+        return PromptScores(text.id, scored)
+
     def _end(self, text: ServedText) -> End:
         try:
-            for completion, choice in zip(text.handle.result(), text.choices, strict=True):
-                if not choice.has_ended:
-                    self._pieces.append(choice.end(completion.finish))
+            completions = text.handle.result()
+            ledger = self._make_ledger(text, completions) if text.given.ledger else None
         except Exception as error:
             return describe_error(text.id, error)
-        return End(text.id, text.handle.seed)
+        for completion, choice in zip(completions, text.choices, strict=True):
+            if not choice.has_ended:
+                self._pieces.append(choice.end(completion.finish))
+        return End(text.id, text.handle.seed, ledger=ledger)
+
+    def _make_ledger(self, text: ServedText, completions: "list[Completion]") -> dict[str, Any]:
+        """Returns what the ledger file of a request holds."""
+        from pellucid.generation.ledger.file import make_file_data
+        from pellucid.workbench.ledgers import make_ledger
+
+        rows = sum(len(entry.candidates) for one in completions for entry in one.entries)
+        if rows > MOST_CANDIDATE_ROWS:
+            raise UsageError(
+                f"the ledger has {rows:,} candidates, and an answer at most {MOST_CANDIDATE_ROWS:,}: ask for "
+                "fewer tokens, or for a smaller temperature."
+            )
+        request = text.handle.request
+        return make_file_data(make_ledger(self.model, request, completions, cache_dtype=self._cache_dtype))
 
     def _embed(self, command: Command) -> None:
         try:
@@ -286,7 +327,8 @@ def main(argument: str) -> None:
     commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(commands,), name="commands", daemon=True).start()
     try:
-        model, engine = open_engine(read_options(argument))
+        options = read_options(argument)
+        model, engine = open_engine(options)
     except Exception as error:
         message = str(error) if isinstance(error, PellucidError) else quote(error)
         failed = {"failed": {"message": message, "kind": type(error).__name__}}
@@ -294,7 +336,7 @@ def main(argument: str) -> None:
         os._exit(1)
     ready = EngineReady(engine.slots.count, engine.capacity, engine.slots.cache.bytes)
     write(json.dumps({"ready": ready._asdict()}).encode() + b"\n")
-    worker = EngineWorker(model, engine, commands, write)
+    worker = EngineWorker(model, engine, commands, write, options.cache)
     threading.Thread(target=_beat, args=(worker,), name="heartbeat", daemon=True).start()
     worker.run()
 

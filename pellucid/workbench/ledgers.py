@@ -44,7 +44,7 @@ def make_ledger(
         for one in completions
         for cut in follow_context(about, sampling, request.prompt, one.ids[:-1])[1]
     ]
-    choices = tuple(replace(one, beams=(), logprobs=()) for one in completions)
+    choices = tuple(replace(one, beams=(), logprobs=(), top_logprobs=()) for one in completions)
     ledger = Ledger(
         model=about,
         versions=describe_versions(model.device),

@@ -1,5 +1,6 @@
 """The engine: requests of any kind run together, each as it would be alone."""
 
+import math
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -458,6 +459,80 @@ def test_log_probabilities_of_the_prompt_are_those_of_a_full_forward() -> None:
         scores = torch.log_softmax(model(torch.tensor([prompt]))[0], -1)
     wanted = [float(scores[i, id]) for i, id in enumerate(prompt[1:])]
     assert handle.prompt_logprobs == pytest.approx(wanted, abs=1e-12)
+
+
+def score_in_engine(model: Transformer, request: Request, **options: Any) -> Handle:
+    handle = Engine(model, slots=3, chunk=CHUNK, **options).add(request)
+    handle.result()
+    return handle
+
+
+def test_the_most_probable_tokens_of_a_prompt_hold_its_tokens_with_the_same_numbers() -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    prompt = (1, 2, 3, 4, 5, 6, 0, 1, 2, 2, 1)
+    request = Request(prompt, Sampling(max_new_tokens=2), prompt_logprobs=True, top_logprobs=7)
+    handle = score_in_engine(model, request, budget=4)
+    assert len(handle.prompt_tops) == len(handle.prompt_logprobs) == len(prompt) - 1
+    for id, logprob, top in zip(prompt[1:], handle.prompt_logprobs, handle.prompt_tops, strict=True):
+        assert dict(top)[id] == logprob and len(top) == 7
+        assert list(top) == sorted(top, key=lambda pair: (-pair[1], pair[0]))
+    whole = score_in_engine(model, request)  # read in other portions
+    assert (whole.prompt_logprobs, whole.prompt_tops) == (handle.prompt_logprobs, handle.prompt_tops)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 1.0, "n": 3, "seed": 1}, {"beams": 3, "n": 2}], ids=str
+)
+def test_the_most_probable_tokens_hold_the_chosen_one_with_the_same_number(settings: Any) -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    sampling = Sampling(max_new_tokens=5, stop_ids=(), **settings)
+    request = Request((1, 2), sampling, logprobs=True, top_logprobs=7, uncertainty=True)
+    handle = Engine(model, slots=3).add(request)
+    tokens = list(handle)
+    for one in handle.result():
+        own = [token for token in tokens if token.choice == one.choice]
+        assert [token.id for token in own] == list(one.ids)
+        assert tuple(token.top for token in own) == one.top_logprobs
+        for token, logprob in zip(own, one.logprobs, strict=True):
+            assert dict(token.top)[token.id] == token.logprob == logprob
+            assert token.uncertainty is not None and token.uncertainty.surprisal == -logprob
+            assert [id for id, _ in token.top].index(token.id) == token.uncertainty.rank
+    plain = Engine(model, slots=3).add(Request((1, 2), sampling)).result()
+    assert [one.ids for one in plain] == [one.ids for one in handle.result()]
+
+
+def test_a_prompt_whose_logits_are_not_numbers_is_refused() -> None:
+    model = fast(ROPE, dtype=torch.float32)
+    with torch.no_grad():
+        next(model.parameters()).fill_(math.nan)
+    handle = Engine(model, slots=1).add(Request((1, 2), Sampling(max_new_tokens=0), prompt_logprobs=True))
+    with pytest.raises(UsageError, match="NaN"):
+        handle.result()
+
+
+def test_tokens_can_be_taken_between_two_steps() -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    engine = make_engine(model, 2)
+    handle = engine.add(Request((1, 3), Sampling(max_new_tokens=9, stop_ids=())))
+    taken = list[int]()
+    while not handle.is_done:
+        assert handle.take() == []
+        engine.step()
+        (token,) = handle.take()
+        taken.append(token.id)
+        assert (token.finish == "length") == handle.is_done
+    assert tuple(taken) == handle.result()[0].ids and list(handle) == []
+
+
+def test_a_request_that_is_cancelled_between_two_steps_has_no_slot_any_more() -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    engine = make_engine(model, 1)
+    first, second = (engine.add(Request((1, 3), Sampling(max_new_tokens=9, stop_ids=()))) for _ in range(2))
+    engine.step()
+    first.cancel()
+    assert engine.slots.free and engine.n_waiting == 1
+    engine.step()
+    assert not engine.slots.free and engine.n_waiting == 0 and len(second.take()) == 1
 
 
 @pytest.mark.parametrize(

@@ -44,3 +44,14 @@ def test_anything_else_is_refused(table: Any) -> None:
 def test_a_message_says_under_which_key_a_setting_stands() -> None:
     with pytest.raises(UsageError, match=r"^sampling\.temperature"):
         read_request({"prompt": [1], "sampling": {"temperature": -1}})
+
+
+def test_the_most_probable_tokens_are_listed_with_log_probabilities() -> None:
+    wanted = Request((1,), logprobs=True, top_logprobs=20)
+    assert read_request({"prompt": [1], "logprobs": True, "top_logprobs": 20}) == wanted
+    assert Request((1,), prompt_logprobs=True, top_logprobs=1).top_logprobs == 1
+    for count in (-1, 21, 1.0, True, None, "1"):
+        with pytest.raises(UsageError):
+            read_request({"prompt": [1], "logprobs": True, "top_logprobs": count})
+    with pytest.raises(UsageError, match="logprobs"):
+        Request((1,), top_logprobs=3)

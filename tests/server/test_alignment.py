@@ -1,5 +1,6 @@
 """Pieces of text with the tokens that they show: however a text is cut, both are the same in the end."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 
 from pellucid.generation.output import Output
 from pellucid.generation.request import Token
-from pellucid.server.alignment import ChoicePieces
-from pellucid.server.engine_lines import Piece
+from pellucid.generation.samplers.own_probabilities import TokenUncertainty
+from pellucid.server.alignment import ChoicePieces, score_prompt, to_scored
+from pellucid.server.engine_lines import Piece, ScoredToken
 from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Tokenizer
 
@@ -127,3 +129,20 @@ def test_a_text_that_no_token_ended_releases_its_tokens() -> None:
     assert choice.add([Token(1, 3, "", offset=0)]) is None
     last = choice.end("length")
     assert (last.choice, last.new_tokens, last.finish) == (1, 1, "length") and list_ids([last]) == [3]
+
+
+def test_numbers_come_with_the_tokens_and_are_numbers_of_json() -> None:
+    uncertainty = TokenUncertainty(1.5, 3, math.inf)
+    found = to_scored(Token(0, 5, "a", -math.inf, top=((1, -0.5), (5, -1e5)), uncertainty=uncertainty))
+    assert found == ScoredToken(5, 0, -9999.0, ((1, -0.5), (5, -9999.0)), 1.5, 3, 9999.0)
+
+
+def test_the_tokens_of_a_prompt_have_the_offsets_of_their_text(tokenizer: Tokenizer) -> None:
+    text = "a→END é😀a"
+    ids = [_find(tokenizer, byte) for byte in text.encode()]
+    tops = [((1, -0.5),)] * (len(ids) - 1)
+    found = score_prompt(tokenizer, ids, [-0.5] * (len(ids) - 2) + [-math.inf], tops)
+    starts = [len(text.encode()[:place].decode(errors="ignore")) for place in range(len(ids))]
+    assert [token.offset for token in found] == starts
+    assert (found[0].logprob, found[0].top) == (None, ()) and found[-1].logprob == -9999.0
+    assert [token.offset for token in score_prompt(None, [1, 2], [-1.0], [])] == [0, 0]

@@ -2,22 +2,32 @@
 that the model writes alone."""
 
 import json
+import math
 import queue
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import pellucid
 from pellucid.errors import ResourceError, UsageError
 from pellucid.generation.engine import Engine
 from pellucid.model.transformer import Transformer
+from pellucid.server import engine_process
 from pellucid.server.engine_commands import Command, parse_command
 from pellucid.server.engine_lines import End, EngineOptions, Piece, StepLine, parse_step
-from pellucid.server.engine_process import EngineWorker, choose_slots, open_engine, read_options
+from pellucid.server.engine_process import (
+    EngineWorker,
+    choose_slots,
+    compute_embedding,
+    open_engine,
+    read_options,
+)
 from pellucid.workbench.model import Model
 
 
@@ -154,6 +164,98 @@ def test_values_that_cannot_be_used_end_their_request_alone(worker: DirectWorker
     assert worker.end(1).error is None and len(worker.pieces(1)) == 3
 
 
+def test_log_probabilities_are_those_of_a_full_forward(model: Model, worker: DirectWorker) -> None:
+    worker.generate(1, [0, 1, 2], {**SAMPLING, "seed": 3}, top_logprobs=4, prompt_logprobs=True, explain=True)
+    worker.finish(1)
+    prompt = [scores for line in worker.lines for scores in line.prompts]
+    assert len(prompt) == 1 and not worker.lines[0].pieces and worker.lines[0].prompts == prompt
+    listed = [*prompt[0].tokens, *(token for piece in worker.pieces(1) for token in piece.tokens or ())]
+    wanted = model.score([token.id for token in listed])
+    assert len(listed) == 11 and listed[0].logprob is None
+    assert [token.logprob for token in listed[1:]] == pytest.approx(wanted.logprobs[1:], abs=1e-5)
+    assert all(dict(token.top)[token.id] == token.logprob for token in listed[1:])
+    for token in listed[3:]:
+        assert token.logprob is not None and token.surprisal == -token.logprob
+        assert token.rank == [id for id, _ in token.top].index(token.id)
+        assert token.entropy == pytest.approx(-sum(math.exp(value) * value for _, value in token.top))
+    assert [token.offset for token in prompt[0].tokens] == [0, 1, 3]
+    text = worker.text(1)
+    assert [token.offset for token in listed[3:]] == list(range(0, len(text), 2))
+
+
+def test_a_prompt_is_scored_without_a_new_token(model: Model, worker: DirectWorker) -> None:
+    worker.generate(1, [0, 1, 2], {"max_new_tokens": 0}, prompt_logprobs=True, top_logprobs=0)
+    worker.finish(1)
+    (scores,) = [scores for line in worker.lines for scores in line.prompts]
+    assert [token.id for token in scores.tokens] == [0, 1, 2] and not any(
+        token.top for token in scores.tokens
+    )
+    assert worker.pieces(1) == [Piece(1, 0, "", 0, (), "length")]
+
+
+def test_a_request_that_asks_for_no_numbers_gets_none(worker: DirectWorker) -> None:
+    worker.generate(1, [0], {"max_new_tokens": 2})
+    worker.generate(2, [0], {"max_new_tokens": 2}, top_logprobs=0)
+    worker.finish(1, 2)
+    assert [piece.tokens for piece in worker.pieces(1)] == [None, None]
+    assert [len(piece.tokens or ()) for piece in worker.pieces(2)] == [1, 1]
+
+
+def test_the_ledger_is_the_file_that_the_model_writes(
+    model: Model, worker: DirectWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.generate(1, [0, 1], {**SAMPLING, "seed": 3, "n": 2}, ledger=True)
+    found = worker.finish(1).end(1).ledger
+    _, ledger = model.generate([0, 1], 8, 1.0, seed=3, n=2, return_ledger=True)
+    ledger.save(tmp_path / "ledger.json")
+    wanted = json.loads((tmp_path / "ledger.json").read_bytes())
+    assert found is not None and found.pop("sources") == {}
+    wanted.pop("sources")
+    assert found == wanted
+    monkeypatch.setattr(engine_process, "MOST_CANDIDATE_ROWS", 3)
+    worker.generate(2, [0, 1], {**SAMPLING, "seed": 3}, ledger=True)
+    assert "fewer tokens" in str(worker.finish(2).end(2).error)
+
+
+def test_an_embedding_is_the_mean_of_the_final_hidden_states(model: Model, worker: DirectWorker) -> None:
+    worker.generate(9, [0], {"max_new_tokens": 9})
+    worker.send(id=1, do="embed", prompt=[0, 1, 2])
+    worker.send(id=2, do="embed", prompt=[3])
+    found = worker.finish(1, 2, 9).end(1).embedding
+    with torch.no_grad():
+        mean = model.module.hidden_states(torch.tensor([[0, 1, 2]]))[0].double().mean(0)
+    assert found == pytest.approx((mean / mean.norm()).tolist(), abs=1e-12)
+    assert sum(value**2 for value in found) == pytest.approx(1)
+    first = next(i for i, line in enumerate(worker.lines) if line.ends)
+    assert worker.lines[first].pieces, "texts go on while prompts are embedded"
+
+
+@pytest.mark.parametrize("prompt", [[], [99], [0] * 17])
+def test_a_prompt_that_cannot_be_embedded_ends_alone(worker: DirectWorker, prompt: list[int]) -> None:
+    worker.send(id=1, do="embed", prompt=prompt)
+    worker.send(id=2, do="embed", prompt=[1])
+    worker.finish(1, 2)
+    assert worker.end(1).error and not worker.end(1).is_fault and worker.end(2).embedding
+
+
+def test_hidden_states_that_are_not_numbers_have_no_embedding(
+    worker: DirectWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in (math.nan, 0.0, math.inf):
+        states = torch.full((1, 2, 4), value)
+        monkeypatch.setattr(Transformer, "hidden_states", lambda *_, states=states: states)
+        with pytest.raises(UsageError):
+            compute_embedding(worker.model, (0, 1))
+
+
+def test_an_embedding_that_waits_can_be_cancelled(worker: DirectWorker) -> None:
+    for id in (1, 2):
+        worker.send(id=id, do="embed", prompt=[1])
+    worker.send(id=2, do="cancel")
+    worker.finish(1, 2)
+    assert worker.end(1).embedding and worker.end(2) == End(2)
+
+
 def test_an_id_that_runs_already_is_refused_and_the_first_goes_on(worker: DirectWorker) -> None:
     worker.generate(1, [0, 1], {"max_new_tokens": 3})
     worker.generate(1, [0, 1], {"max_new_tokens": 3})
@@ -233,9 +335,10 @@ def test_slots_are_as_many_as_half_of_the_memory_holds(model: Model, monkeypatch
         assert choose_slots(model) == wanted
 
 
-def test_more_slots_than_the_memory_holds_are_refused() -> None:
+def test_more_slots_than_the_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pellucid.generation.slots.get_free_memory", lambda _: 1000)
     with pytest.raises(ResourceError):
-        open_engine(EngineOptions("smollm2", slots=65_536))
+        open_engine(EngineOptions("abcd", slots=9))
 
 
 # ---- the process itself

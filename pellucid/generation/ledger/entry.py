@@ -129,6 +129,8 @@ class SpeculativeStep:
     accepted: int
 
 
+NOT_IN_LEDGER = {"is_recorded": False}
+"""The metadata of a field of a record that no ledger has."""
 SHOWN_CANDIDATES = 10
 """Candidates that an entry has at least, where as many tokens are kept."""
 MOST_CANDIDATES = 1000

@@ -25,7 +25,15 @@ from pellucid.files import (
     read_bytes,
     validating,
 )
-from pellucid.generation.ledger.entry import FATES, MOST_CANDIDATES, PROPOSERS, BeamNode, Candidate, Entry
+from pellucid.generation.ledger.entry import (
+    FATES,
+    MOST_CANDIDATES,
+    NOT_IN_LEDGER,
+    PROPOSERS,
+    BeamNode,
+    Candidate,
+    Entry,
+)
 from pellucid.generation.ledger.record import LedgerRecord
 from pellucid.generation.request import FINISH_REASONS, Completion
 from pellucid.generation.settings.sampling import Sampling
@@ -62,9 +70,7 @@ def check_ledger_output(path: Path, force: bool = False) -> None:
 def write_ledger(ledger: LedgerRecord, path: Path, force: bool = False) -> None:
     """Writes the file whole or not at all; `force` replaces another ledger."""
     check_ledger_output(path, force)
-    text = json.dumps(
-        {"format": FORMAT, "version": VERSION, **to_data(ledger)}, ensure_ascii=False, allow_nan=False
-    )
+    text = json.dumps(make_file_data(ledger), ensure_ascii=False, allow_nan=False)
     content = text.encode("utf-8", UNPAIRED)
     if len(content) > MOST_BYTES:
         raise FileError(
@@ -75,12 +81,18 @@ def write_ledger(ledger: LedgerRecord, path: Path, force: bool = False) -> None:
         file.write(content)
 
 
+def make_file_data(ledger: LedgerRecord) -> dict[str, Any]:
+    """Returns what the file of a ledger holds."""
+    return {"format": FORMAT, "version": VERSION, **to_data(ledger)}
+
+
 def to_data(value: Any) -> Any:
     """Returns a record as plain data."""
     if isinstance(value, Sampling):
         return to_data(value.to_dict(always=SETTINGS))
     if dataclasses.is_dataclass(value):
-        items = {entry.name: to_data(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
+        known = [entry.name for entry in dataclasses.fields(value) if entry.metadata != NOT_IN_LEDGER]
+        items = {name: to_data(getattr(value, name)) for name in known}
         return list(items.values()) if isinstance(value, _ROWS) else items
     if isinstance(value, Mapping):
         return {str(key): to_data(inner) for key, inner in value.items()}

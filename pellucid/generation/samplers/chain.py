@@ -23,6 +23,13 @@ from torch import Tensor
 from pellucid.errors import PellucidError, TokenError, UsageError, quote
 from pellucid.generation.ledger.entry import SHOWN_CANDIDATES, Entry, Removal
 from pellucid.generation.samplers.drawn_token import draw_token, find_removals, make_entry
+from pellucid.generation.samplers.own_probabilities import (
+    TokenUncertainty,
+    TopLogprobs,
+    compute_logprobs,
+    find_top,
+    measure_uncertainty,
+)
 from pellucid.generation.samplers.row_operations import run_step, to_array
 from pellucid.generation.settings.sampling import DEFAULT_NEW_TOKENS, Sampling
 from pellucid.parts import kinds
@@ -167,11 +174,26 @@ class ChainState:
 
 
 class Chosen(NamedTuple):
-    """A row's token; its log-probability under the model's own logits, and its entry, where asked for."""
+    """A row's token; its log-probability under the model's own logits, its entry, the most probable tokens
+    and its uncertainty, where asked for."""
 
     id: int
     logprob: float | None = None
     entry: Entry | None = None
+    top: TopLogprobs = ()
+    uncertainty: TokenUncertainty | None = None
+
+
+class Wanted(NamedTuple):
+    """What a row's token comes with: the fields of `Chosen` that are asked for."""
+
+    entry: bool = False
+    logprob: bool = False
+    top: int = 0
+    uncertainty: bool = False
+
+
+NOTHING = Wanted()
 
 
 def draw_uniform(seed: int, choice: int, step: int) -> float:
@@ -250,28 +272,25 @@ def _batch(inputs: list[dict[str, Any]], device: torch.device) -> dict[str, Tens
 
 
 def choose(
-    logits: Tensor,
-    states: Sequence[ChainState],
-    *,
-    record: Sequence[bool] = (),
-    logprobs: Sequence[bool] = (),
+    logits: Tensor, states: Sequence[ChainState], wanted: Sequence[Wanted] = ()
 ) -> list[Chosen | PellucidError]:
     """Returns the token of each row of logits [B V], or the error that ends its request alone.
 
-    `record` and `logprobs` say for each row whether its entry and its log-probability are asked for.
+    `wanted` says for each row what comes with its token.
     """
-    record, logprobs = record or [False] * len(states), logprobs or [False] * len(states)
+    wanted = wanted or [NOTHING] * len(states)
     chosen: dict[int, Chosen | PellucidError] = {}
     for row, (id, top, state) in enumerate(zip(*find_largest(logits), states, strict=True)):
         if not math.isfinite(top):
             chosen[row] = find_bad_logit(logits[row])
-        elif state.chain.is_greedy and not (state.chain.samplers or record[row] or logprobs[row]):
+        elif state.chain.is_greedy and not (state.chain.samplers or any(wanted[row])):
             chosen[row] = Chosen(id)
     left = [row for row in range(len(states)) if row not in chosen]
     if left:
         some = logits if len(left) == len(states) else logits[left]
-        flags = ([flag[row] for row in left] for flag in (record, logprobs))
-        chosen |= zip(left, _choose([states[row] for row in left], some, *flags), strict=True)
+        chosen |= zip(
+            left, _choose([states[row] for row in left], some, [wanted[row] for row in left]), strict=True
+        )
     return [chosen[row] for row in range(len(states))]
 
 
@@ -295,11 +314,11 @@ def find_bad_logit(row: Tensor) -> UsageError:
 
 
 def _choose(
-    states: Sequence[ChainState], logits: Tensor, record: list[bool], logprobs: list[bool]
+    states: Sequence[ChainState], logits: Tensor, wanted: Sequence[Wanted]
 ) -> list[Chosen | PellucidError]:
     """Returns the tokens of rows whose logits are numbers."""
     removed: list[list[Removal]] = [[] for _ in states]
-    recorded = {row for row, is_recorded in enumerate(record) if is_recorded}
+    recorded = {row for row, one in enumerate(wanted) if one.entry}
 
     def watch(name: str, rows: list[int], before: Tensor, after: Tensor) -> None:
         for row in recorded.intersection(rows):
@@ -311,18 +330,32 @@ def _choose(
         if len(states) == 1:
             return [error]
         each = (slice(i, i + 1) for i in range(len(states)))
-        return [_choose(states[i], logits[i], record[i], logprobs[i])[0] for i in each]
+        return [_choose(states[i], logits[i], wanted[i])[0] for i in each]
     chosen: list[Chosen | PellucidError] = []
     for row, state in enumerate(states):
         u = None if state.chain.is_greedy else draw_uniform(state.chain.seed, state.choice, len(state.new))
-        drawn = draw_token(scores[row], u, SHOWN_CANDIDATES if record[row] else 1)
+        drawn = draw_token(scores[row], u, SHOWN_CANDIDATES if row in recorded else 1)
         if drawn is None:
             chosen.append(_find_empty_stage(logits[row : row + 1], state))
             continue
-        entry = make_entry(logits[row], drawn, removed[row]) if record[row] else None
-        logprob = float(logits[row].double().log_softmax(-1)[drawn.id]) if logprobs[row] else None
-        chosen.append(Chosen(drawn.id, logprob, entry))
+        entry = make_entry(logits[row], drawn, removed[row]) if row in recorded else None
+        token, needed = Chosen(drawn.id, None, entry), wanted[row]
+        if needed.logprob or needed.top or needed.uncertainty:
+            token = add_scores(token, logits[row], compute_logprobs(logits[row]), needed)
+        chosen.append(token)
     return chosen
+
+
+def add_scores(chosen: Chosen, logits: Tensor, own: Tensor, wanted: Wanted) -> Chosen:
+    """Returns a token with what is wanted of the model's own distribution: `own` [V] is ln softmax of the
+    logits [V]."""
+    return chosen._replace(
+        logprob=float(own[chosen.id]) if wanted.logprob else None,
+        top=find_top(own, wanted.top) if wanted.top else (),
+        uncertainty=measure_uncertainty(to_array(logits.double()), to_array(own), chosen.id)
+        if wanted.uncertainty
+        else None,
+    )
 
 
 def _find_empty_stage(logits: Tensor, state: ChainState) -> UsageError:

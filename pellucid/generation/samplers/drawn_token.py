@@ -22,6 +22,7 @@ from pellucid.generation.ledger.entry import (
     compute_log_normalizer,
     compute_probability,
 )
+from pellucid.generation.samplers.own_probabilities import compute_logprobs, measure_uncertainty
 from pellucid.generation.samplers.row_operations import Ranking, rank_first, to_array
 from pellucid.parts.samplers import Table
 from pellucid.reference.ops.sampling import sort_tokens
@@ -83,8 +84,8 @@ def find_removals(sampler: str, before: Tensor, after: Tensor) -> Iterator[Remov
 
 def make_entry(logits: Tensor, drawn: DrawnToken, removed: Sequence[Removal]) -> Entry:
     """Returns the record of a token that was drawn after these logits [V]."""
-    values, logprobs = to_array(logits.double()), to_array(logits.double().log_softmax(-1))
-    probs, id = np.exp(logprobs), drawn.id
+    values, logprobs = to_array(logits.double()), to_array(compute_logprobs(logits))
+    id, own = drawn.id, measure_uncertainty(values, logprobs, drawn.id)
     shown = min(max(drawn.place + 1, SHOWN_CANDIDATES), MOST_CANDIDATES)
     columns = (drawn.ranking.ids, values[drawn.ranking.ids], drawn.scores)
     ids, own_logits, scores = (column[:shown].tolist() for column in columns)
@@ -96,9 +97,9 @@ def make_entry(logits: Tensor, drawn: DrawnToken, removed: Sequence[Removal]) ->
         u=drawn.u,
         logit=float(values[id]),
         probability=compute_probability(float(drawn.scores[drawn.place]), log_normalizer),
-        rank=int((values > values[id]).sum() + (values[:id] == values[id]).sum()),
-        surprisal=-float(logprobs[id]),
-        entropy=-float((probs * np.where(probs > 0, logprobs, 0.0)).sum()),
+        rank=own.rank,
+        surprisal=own.surprisal,
+        entropy=own.entropy,
         candidates=tuple(
             Candidate(*row, compute_probability(row[2], log_normalizer))
             for row in zip(ids, own_logits, scores, strict=True)

@@ -18,7 +18,7 @@ total / (length + 1)^length_penalty.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from pellucid.errors import UsageError
 from pellucid.generation.ledger.entry import BeamNode
+from pellucid.generation.samplers.own_probabilities import rank_places
 
 
 class Beam(NamedTuple):
@@ -122,7 +123,7 @@ class BeamSearch:
         penalty = math.pow(self.length, self.length_penalty)
         running: list[Beam] = []
         ended: list[Hypothesis] = []
-        for rank, (total, place) in enumerate(rank_totals(totals, self.beams * (2 + len(self.stop_ids)))):
+        for rank, (total, place) in enumerate(rank_places(totals, self.beams * (2 + len(self.stop_ids)))):
             if rank >= 2 * self.beams and (is_last or len(running) == self.beams):
                 break
             parent, id = divmod(place, scores.shape[-1])
@@ -143,22 +144,3 @@ class BeamSearch:
         self.running = running
         self.finished = sorted(self.finished + ended, key=lambda one: -one.score)[: self.beams]
         return running, ended
-
-
-def rank_totals(totals: Tensor, expected: int) -> Iterator[tuple[float, int]]:
-    """Yields the totals above −∞ with their places, the largest first, of equals the smaller place first;
-    `expected` is how many the caller is likely to take.
-
-    >>> list(rank_totals(torch.tensor([-2.0, -1.0, -math.inf, -1.0]), 1))
-    [(-1.0, 1), (-1.0, 3), (-2.0, 0)]
-    """
-    ranked = 0
-    while ranked < len(totals):
-        smallest = totals.topk(min(max(expected, 2 * ranked), len(totals))).values[-1]
-        is_ahead = totals > smallest if smallest == -math.inf else totals >= smallest
-        places = is_ahead.nonzero()[:, 0]
-        order = totals[places].sort(descending=True, stable=True)
-        yield from zip(order.values.tolist()[ranked:], places[order.indices].tolist()[ranked:], strict=True)
-        if smallest == -math.inf:
-            return
-        ranked = len(places)

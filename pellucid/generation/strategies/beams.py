@@ -9,7 +9,14 @@ from torch import Tensor
 
 from pellucid.errors import PellucidError, UsageError
 from pellucid.generation.request import Completion, Request
-from pellucid.generation.samplers.chain import ChainState, Chosen, find_bad_logit, find_largest, process
+from pellucid.generation.samplers.chain import (
+    ChainState,
+    Chosen,
+    add_scores,
+    find_bad_logit,
+    find_largest,
+    process,
+)
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CacheSlots
 from pellucid.generation.strategies.beam import Beam, BeamSearch, Hypothesis
@@ -39,8 +46,8 @@ class Beams(Sample):
         )
         self.choices: list[Beam | Hypothesis] = []
         """What each output is."""
-        self.logprobs: dict[int, float] = {}
-        """Of each node of the tree that went on or ended: ln p under the model's own logits."""
+        self.chosen: dict[int, Chosen] = {}
+        """Of each node of the tree that went on or ended: its token with what was asked for."""
 
     @staticmethod
     def count_slots(request: Request) -> int:
@@ -73,9 +80,12 @@ class Beams(Sample):
         can_end = self.job.request.sampling.stop or self.job.chain.constraint is not None
         find_end = self._find_end if can_end else None
         running, ended = self.search.step(process(own, [row.state for row in self.rows]), find_end)
-        if self.job.request.logprobs:
+        wanted = self.job.wanted._replace(entry=False)
+        if any(wanted):
             went_on: list[Beam | Hypothesis] = [*running, *ended]
-            self.logprobs |= {one.node: float(own[one.parent, one.ids[-1]]) for one in went_on}
+            for one in went_on:
+                logits_before, own_before = last[one.parent], own[one.parent]
+                self.chosen[one.node] = add_scores(Chosen(one.ids[-1]), logits_before, own_before, wanted)
         if not self.search.is_done:
             self._continue(running)
             return
@@ -128,7 +138,7 @@ class Beams(Sample):
             has_ended = isinstance(choice, Hypothesis) and choice.finish == "stop"
             for id, node in zip(choice.ids, reversed(nodes), strict=True):
                 is_last = has_ended and node == choice.node
-                self.job.emit_token(output, Chosen(id, self.logprobs.get(node)), is_last)
+                self.job.emit_token(output, self.chosen.get(node, Chosen(id)), is_last)
 
     def end(self, reason: str) -> None:
         """Ends the search; of one that is not done, the best so far are the result: hypotheses, then beams.

@@ -1,14 +1,15 @@
 """Sampling and greedy decoding: one token for each text in each step."""
 
+import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from pellucid.errors import PellucidError
 from pellucid.generation.feed import Feed
 from pellucid.generation.request import Request
-from pellucid.generation.samplers.chain import ChainState, Chosen
+from pellucid.generation.samplers.chain import ChainState, Chosen, find_bad_logit
+from pellucid.generation.samplers.own_probabilities import compute_logprobs, find_top
 from pellucid.generation.slots import CacheSlots
 from pellucid.generation.strategies.strategy import Job, Strategy, TextRow
 
@@ -91,15 +92,21 @@ class Sample(Strategy):
         self.spare, self.has_begun = [], True
 
     def _score_prompt(self, logits: Tensor) -> None:
-        """Keeps the log-probabilities of the tokens of the prompt that follow those that were read."""
-        if not self.job.request.prompt_logprobs:
+        """Keeps the log-probabilities of the tokens of the prompt that follow those that were read; a row at
+        a time, since a table of all in float64 would be large."""
+        request = self.job.request
+        if not request.prompt_logprobs:
             return
-        tokens, done = self.rows[0].tokens, len(self.prompt_logprobs)
-        following = torch.tensor(tokens[done + 1 : done + 1 + len(logits)], device=logits.device)
-        scores = torch.log_softmax(logits[: len(following)].double(), -1)
-        self.prompt_logprobs += scores.gather(-1, following[:, None])[:, 0].tolist()
+        done = len(self.prompt_logprobs)
+        for id, row in zip(self.rows[0].tokens[done + 1 :], logits, strict=False):
+            own = compute_logprobs(row)
+            if math.isnan(logprob := float(own[id])):
+                raise find_bad_logit(row)
+            self.prompt_logprobs.append(logprob)
+            if request.top_logprobs:
+                self.prompt_tops.append(find_top(own, request.top_logprobs))
 
     def restart(self) -> None:
         """Nothing is kept of what was read: the rows' tokens say what to read."""
         if not self.has_begun:
-            self.prompt_logprobs = []
+            self.prompt_logprobs, self.prompt_tops = [], []

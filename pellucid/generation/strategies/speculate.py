@@ -82,11 +82,9 @@ class Speculate(Sample):
     ) -> None:
         """Adds the tokens of a text up to the first that was not proposed, and removes the rest from its
         slot."""
-        request, step = self.job.request, len(row.state.new)
+        step = len(row.state.new)
         proposed = [] if proposal is None else proposal.ids
-        drawn = draw_while_accepted(
-            first, logits, row.state, proposed, record=request.ledger, logprobs=request.logprobs
-        )
+        drawn = draw_while_accepted(first, logits, row.state, proposed, self.job.wanted)
         for token in drawn:
             if isinstance(token, PellucidError):
                 raise token

@@ -19,7 +19,7 @@ import torch
 from pellucid.arguments import check_int
 from pellucid.errors import PellucidError, UsageError
 from pellucid.generation.feed import Feed
-from pellucid.generation.samplers.chain import ChainState, Chosen, choose
+from pellucid.generation.samplers.chain import NOTHING, ChainState, Chosen, Wanted, choose
 from pellucid.generation.slots import CacheSlots, count_equal
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
@@ -112,9 +112,7 @@ def draw_while_accepted(
     logits: torch.Tensor,
     state: ChainState,
     proposed: Sequence[int],
-    *,
-    record: bool = False,
-    logprobs: bool = False,
+    wanted: Wanted = NOTHING,
 ) -> Iterator[Chosen | PellucidError]:
     """Yields the target's own tokens up to the first that is not the proposed one: `first`, drawn from the
     first row of the logits [1 + k V] of the last token and of k proposed ones, then those of the next rows.
@@ -127,7 +125,7 @@ def draw_while_accepted(
     for row, id in enumerate(proposed, start=1):
         if isinstance(chosen, PellucidError) or chosen.id != id:
             return
-        [chosen] = choose(logits[row : row + 1], [state], record=[record], logprobs=[logprobs])
+        [chosen] = choose(logits[row : row + 1], [state], [wanted])
         yield chosen
 
 

@@ -8,6 +8,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
@@ -16,7 +17,8 @@ from pellucid.generation.context import shorten
 from pellucid.generation.feed import Feed
 from pellucid.generation.output import Output
 from pellucid.generation.request import Completion, Request, Token
-from pellucid.generation.samplers.chain import Chain, ChainState, Chosen
+from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, Wanted
+from pellucid.generation.samplers.own_probabilities import TopLogprobs
 from pellucid.generation.slots import CacheSlots
 from pellucid.generation.strategies.speculative import Draft
 from pellucid.text.tokenizer import Tokenizer
@@ -34,6 +36,13 @@ class Job:
     tokenizer: Tokenizer | None
     emit: Callable[[Token], None]
 
+    @cached_property
+    def wanted(self) -> Wanted:
+        """What comes with each new token."""
+        request = self.request
+        top = request.top_logprobs if request.logprobs else 0
+        return Wanted(request.ledger, request.logprobs, top, request.uncertainty)
+
     def make_output(self, choice: int) -> Output:
         """Returns the empty output of a choice; under a constraint it is a text by itself."""
         stop = self.request.sampling.stop
@@ -44,7 +53,7 @@ class Job:
     def emit_token(self, output: Output, chosen: Chosen, is_last: bool = False) -> None:
         """Adds a chosen token to an output and emits it; the text may end with it."""
         offset = output.n_decoded
-        text = output.append(chosen.id, chosen.logprob, chosen.entry, is_last)
+        text = output.append(chosen.id, chosen.logprob, chosen.entry, is_last, chosen.top)
         self.emit(
             Token(
                 output.choice,
@@ -55,6 +64,8 @@ class Job:
                 offset,
                 output.finish,
                 output.is_cut,
+                chosen.top,
+                chosen.uncertainty,
             )
         )
 
@@ -117,6 +128,7 @@ class Strategy(ABC):
         self.held: list[int] = []
         """The slots that it holds now."""
         self.prompt_logprobs: list[float] = []
+        self.prompt_tops: list[TopLogprobs] = []
 
     @staticmethod
     @abstractmethod

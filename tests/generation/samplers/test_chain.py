@@ -2,6 +2,7 @@
 every number of its entry as defined."""
 
 import math
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,15 @@ from torch import Tensor
 from pellucid.errors import ConfigError, PellucidError, UsageError
 from pellucid.generation.ledger.entry import MOST_CANDIDATES, SHOWN_CANDIDATES, Entry
 from pellucid.generation.samplers import chain as chains
-from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, choose, draw_uniform, process
+from pellucid.generation.samplers.chain import (
+    Chain,
+    ChainState,
+    Chosen,
+    Wanted,
+    choose,
+    draw_uniform,
+    process,
+)
 from pellucid.generation.settings.sampling import Sampling
 
 LOGITS = torch.tensor([0.0, 1.0, -2.0, 3.0, -math.inf, 2.0, 0.5, -1.0])
@@ -207,7 +216,7 @@ def test_a_row_has_the_same_scores_and_token_alone_and_in_any_batch(size: int) -
     logits = torch.randn(40, size, generator=random) * 3
     states = [make_states(size, row + 1, seed=row, **MIXED[row % len(MIXED)])[row] for row in range(40)]
     scores, chosen = process(logits, states), choose(logits, states)
-    with_entries = choose(logits, states, record=[True] * 40, logprobs=[True] * 40)
+    with_entries = choose(logits, states, [Wanted(entry=True, logprob=True)] * 40)
     order = torch.randperm(40, generator=random).tolist()
     moved = choose(logits[order], [states[i] for i in order])
     for row in range(40):
@@ -216,12 +225,12 @@ def test_a_row_has_the_same_scores_and_token_alone_and_in_any_batch(size: int) -
         assert choose(alone, [states[row]]) == [chosen[row]] == [moved[order.index(row)]]
         recorded = with_entries[row]
         assert isinstance(recorded, Chosen) and recorded.id == chosen[row].id  # type: ignore[union-attr]
-        assert choose(alone, [states[row]], record=[True], logprobs=[True]) == [recorded]
+        assert choose(alone, [states[row]], [Wanted(entry=True, logprob=True)]) == [recorded]
 
 
 def test_the_logits_are_left_as_they_are() -> None:
     logits = LOGITS.double()[None].clone()
-    choose(logits, make_states(8, temperature=0.7, top_k=3), record=[True])
+    choose(logits, make_states(8, temperature=0.7, top_k=3), [Wanted(entry=True)])
     assert torch.equal(logits[0], LOGITS.double())
 
 
@@ -238,8 +247,8 @@ def test_the_number_of_threads_changes_nothing() -> None:
     try:
         for threads in (1, 4):
             torch.set_num_threads(threads)
-            found.append((process(logits, states), choose(logits, states, record=[True] * 3)))
-            alone = [choose(logits[i : i + 1], states[i : i + 1], record=[True])[0] for i in range(3)]
+            found.append((process(logits, states), choose(logits, states, [Wanted(entry=True)] * 3)))
+            alone = [choose(logits[i : i + 1], states[i : i + 1], [Wanted(entry=True)])[0] for i in range(3)]
             assert alone == found[-1][1]
     finally:
         torch.set_num_threads(before)
@@ -286,7 +295,7 @@ def test_an_error_ends_its_own_row_alone() -> None:
     for row, broken in ((2, Broken(error)), (3, Broken(None)), (5, Broken(ValueError("no state 7")))):
         chain = Chain.make(Sampling(temperature=1.0), (), 8, (), 0, broken)
         states[row] = ChainState(chain, row)
-    found = choose(logits, states, record=[False, False, True, True, False, False])
+    found = choose(logits, states, [Wanted(entry=flag) for flag in (False, False, True, True, False, False)])
     assert found[0] == wanted[0] and found[4] == wanted[4]
     assert "token 6 is NaN" in str(found[1])
     assert found[2] is error
@@ -304,7 +313,7 @@ def test_a_sampler_that_is_none_is_refused_when_the_chain_is_made() -> None:
 
 
 def entry_of(logits: Tensor, **settings: Any) -> Entry:
-    (chosen,) = choose(logits[None], make_states(len(logits), **settings), record=[True], logprobs=[True])
+    (chosen,) = choose(logits[None], make_states(len(logits), **settings), [Wanted(entry=True, logprob=True)])
     assert isinstance(chosen, Chosen) and chosen.entry is not None
     assert chosen.id == chosen.entry.id and chosen.logprob == -chosen.entry.surprisal
     return chosen.entry
@@ -355,3 +364,24 @@ def test_candidates_reach_down_to_the_chosen_token_and_are_at_least_ten(
             assert shown[int(np.searchsorted(reached, u, side="right"))].id == entry.id
         else:
             assert len(shown) == MOST_CANDIDATES
+
+
+def test_what_is_wanted_of_a_row_does_not_change_its_token_and_depends_on_no_other_row() -> None:
+    logits = torch.randn(20, 300, generator=torch.Generator().manual_seed(0))
+    states = make_states(300, 20, temperature=1.0)
+    rng = random.Random(0)
+    wanted = [
+        Wanted(rng.random() < 0.3, rng.random() < 0.5, rng.choice([0, 1, 20]), rng.random() < 0.5)
+        for _ in states
+    ]
+    plain, found = choose(logits, states), choose(logits, states, wanted)
+    for row, (one, needed) in enumerate(zip(found, wanted, strict=True)):
+        assert isinstance(one, Chosen)
+        assert one.id == plain[row].id  # type: ignore[union-attr]
+        assert choose(logits[row : row + 1], states[row : row + 1], [needed]) == [one]
+        assert (one.logprob is None) != needed.logprob and len(one.top) == needed.top
+        if needed.top and needed.logprob:
+            assert dict(one.top).get(one.id, one.logprob) == one.logprob
+        if one.entry is not None and one.uncertainty is not None:
+            entry = one.entry
+            assert one.uncertainty == (entry.entropy, entry.rank, entry.surprisal)

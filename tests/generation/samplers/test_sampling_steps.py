@@ -8,7 +8,7 @@ import torch
 
 from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
-from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, choose, process
+from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, Wanted, choose, process
 from pellucid.generation.samplers.sampling_steps import append_chain
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.reference.op import Array
@@ -45,7 +45,7 @@ def test_the_tape_chooses_the_same_token_with_the_same_probability(settings: dic
         tape.parameter("logits", logits)
         append_chain(tape, "logits", 1, state)
         rows = torch.from_numpy(logits[:, 1])
-        (chosen,) = choose(rows, [state], record=[True])
+        (chosen,) = choose(rows, [state], [Wanted(entry=True)])
         assert isinstance(chosen, Chosen) and chosen.entry is not None
         assert tape["sampling.id"].item() == chosen.id
         assert tape["sampling.probability"].item() == pytest.approx(chosen.entry.probability, rel=1e-12)
