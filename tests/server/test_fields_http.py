@@ -55,6 +55,27 @@ def test_what_is_not_a_number_of_json_is_refused(served: Served, number: str) ->
         assert status == 400
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(
+            {"regex": text}
+            for text in ("(.*a.{20})", "(a{999}){999}", "((a?){99}){99}", "(", "a" * 9_999, "[")
+        ),
+        *({"grammar": text} for text in ("stories", "root ::= a", "\0")),
+        {"json_schema": {"type": "object", "properties": {f"k{i}": {"type": "null"} for i in range(1500)}}},
+        {"json_schema": {"type": "array", "items": {"type": "string", "minLength": 9999}, "maxItems": 9999}},
+        {"json_schema": {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}},
+        {"json_schema": "[" * 50_000},
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_a_hostile_constraint_is_refused(served: Served, given: dict[str, Any]) -> None:
+    answer = served.ask("POST", PATHS["completions"], {"prompt": "A", "max_tokens": 2, **given})
+    check_answer(answer.status, answer.body)
+    assert answer.status == 400
+
+
 def run_fuzz(model: Path, log: pytest.LogCaptureFixture, capture: Any, seeds: range, count: int) -> None:
     """Sends requests, and looks at the terminal and the server afterwards."""
     with log.at_level(logging.WARNING), run_served(model, slots=8) as served:

@@ -95,7 +95,10 @@ def _split_bytes(expressions: Expressions, nodes: frozenset[int]) -> list[tuple[
     """Returns disjoint sets of bytes, each with the nodes that follow all of its bytes."""
     follow: dict[int, set[int]] = {}
     for node in nodes:
-        moves = expressions.moves(node)
+        try:
+            moves = expressions.moves(node)
+        except RecursionError:  # hundreds of optional parts in a row
+            raise expressions.make_size_error() from None
         expressions.count_work(len(moves))
         for mask, after in moves:
             follow.setdefault(mask, set()).add(after)

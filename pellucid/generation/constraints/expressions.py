@@ -120,10 +120,13 @@ class Expressions:
         """Raises where an expression takes more time than any that is meant to be used."""
         self._work += count
         if self._work > MOST_MOVES:
-            raise UsageError(
-                f"{self.name} is too large: too many ways to read a text have to be followed. Use fewer or "
-                "smaller repetitions, or fewer optional parts in a row."
-            )
+            raise self.make_size_error()
+
+    def make_size_error(self) -> UsageError:
+        return UsageError(
+            f"{self.name} is too large: too many ways to read a text have to be followed. Use fewer or "
+            "smaller repetitions, or fewer optional parts in a row."
+        )
 
 
 def mask_of(low: int, high: int) -> int:

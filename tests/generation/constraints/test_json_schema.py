@@ -184,6 +184,18 @@ def test_a_schema_of_nested_counts_is_refused_in_time() -> None:
     assert time.process_time() - start < 2
 
 
+def test_many_optional_keys_are_refused_and_never_a_failure() -> None:
+    """Each optional key is one level of the recursion that reads them."""
+    for count in (100, 300, 500, 1500):
+        keys = {f"k{i}": {"type": "null"} for i in range(count)}
+        try:
+            found = compile_json_schema(json.dumps({"type": "object", "properties": keys}))
+        except UsageError:
+            assert count > 100
+        else:
+            assert found.accepts(b'{"k7":null}')
+
+
 def test_the_tables_name_every_keyword() -> None:
     """That of the module and that of the page, which are the same."""
     table = [line for line in (json_schema.__doc__ or "").splitlines() if line.startswith("|")]
