@@ -76,6 +76,38 @@ def test_a_hostile_constraint_is_refused(served: Served, given: dict[str, Any]) 
     assert answer.status == 400
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "body", "param"),
+    [
+        ("completions", {"prompt": ""}, None),
+        ("completions", {"prompt": []}, "prompt"),
+        ("completions", {"prompt": [1] * 127, "max_tokens": 1}, None),
+        ("completions", {"prompt": [1] * 127, "max_tokens": 2}, "max_tokens"),
+        ("completions", {"prompt": [1] * 128, "max_tokens": 0, "echo": True}, None),
+        ("completions", {"prompt": [1] * 129, "max_tokens": 0, "echo": True}, "prompt"),
+        ("completions", {"prompt": [1, 10_000]}, "prompt"),
+        ("completions", {"prompt": "a b " * 1_900_000}, "prompt"),
+        ("completions", {"prompt": ["A", "a b " * 1_000]}, "prompt[1]"),
+        ("completions", {"prompt": "A", "stop_ids": [10_000]}, "stop_ids"),
+        ("completions", {"prompt": "A", "n": 9}, "n"),
+        ("chat", {"messages": []}, "messages"),
+        ("chat", {"messages": [{"role": "user", "content": "a b " * 1_900_000}]}, "messages"),
+        ("embeddings", {"input": "a b " * 1_900_000}, "input"),
+        ("tokenize", {"prompt": "a b " * 1_900_000}, "prompt"),
+        ("detokenize", {"tokens": [10_000]}, "tokens"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_the_model_cannot_hold_is_refused_by_name(
+    served: Served, endpoint: FieldEndpoint, body: dict[str, Any], param: str | None
+) -> None:
+    """The model has 300 tokens, a context of 128 and 8 slots."""
+    answer = served.ask("POST", PATHS[endpoint], body)
+    check_answer(answer.status, answer.body)
+    found = None if answer.status == 200 else json.loads(answer.body)["error"]["param"]
+    assert (answer.status, found) == (200 if param is None else 400, param), answer.body[:300]
+
+
 def run_fuzz(model: Path, log: pytest.LogCaptureFixture, capture: Any, seeds: range, count: int) -> None:
     """Sends requests, and looks at the terminal and the server afterwards."""
     with log.at_level(logging.WARNING), run_served(model, slots=8) as served:
