@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import pellucid
+from pellucid.cli.app import make_app
 from pellucid.explorer.client import ExplorerWorker
+from pellucid.generation.ledger.file import read_ledger
 from pellucid.interop.resolve import open_model
 from pellucid.server import answer_explorer
 from pellucid.server.answer_explorer import AnswerExplorer, stamp_files
 from pellucid.server.answers import KeptAnswers
 from pellucid.server.limits import RequestError
 from tests.browser.models import LLAMA, write_model
+from tests.server.served import Served
 
 PROMPT, NEW = [0, 1, 2], [3, 4, 5, 4]
 
@@ -222,3 +226,71 @@ def test_a_folder_has_the_stamps_of_its_files(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("1")
     assert len(before) == 1 and len(stamp_files(tmp_path)) == 2
     assert stamp_files(Path("abcd")) == ()
+
+
+# ---- with the endpoints
+
+
+def open_answer(served: Served, choice: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns what the explorer shows of each new token of an answer."""
+    opened = served.post("/api/open", answer=choice["explain"]["trace"])
+    targets = json.loads(served.ask("GET", f"/api/targets?trace={opened['trace']}").body)["targets"]
+    for target in targets:
+        place = f"trace={opened['trace']}&t={target['t']}&count=64"
+        target["next"] = json.loads(served.ask("GET", f"/api/next?{place}").body)
+    return targets
+
+
+def check_explanation(served: Served, choice: dict[str, Any], logprobs: list[float]) -> None:
+    """Asserts that an answer and its trace have the same numbers."""
+    tokens, shown = choice["explain"]["tokens"], open_answer(served, choice)
+    assert [token["id"] for token in tokens] == [target["id"] for target in shown]
+    found = [math.log(target["probs"][0]["value"]) for target in shown]
+    assert found == pytest.approx(logprobs, abs=1e-5)
+    assert [-token["surprisal"] for token in tokens] == pytest.approx(found, abs=1e-5)
+    entropies = [target["next"]["entropy"] for target in shown]
+    assert [token["entropy"] for token in tokens] == pytest.approx(entropies, abs=1e-5)
+    for token, target in zip(tokens, shown, strict=True):
+        ranks = {one["id"]: one["rank"] for one in target["next"]["tokens"]}
+        assert ranks.get(token["id"], 64) == min(token["rank"], 64)
+
+
+@pytest.mark.xdist_group("server")
+def test_an_explained_completion_has_the_numbers_of_its_trace(served: Served) -> None:
+    asked = {"prompt": ["the cat", "a dog sat"], "n": 2, "max_tokens": 12, "seed": 3, "stop": "e"}
+    choices = served.post("/v1/completions", **asked, logprobs=2, explain=True)["choices"]
+    assert len(choices) == len({choice["explain"]["trace"] for choice in choices}) == 4
+    for choice in choices:
+        check_explanation(served, choice, choice["logprobs"]["token_logprobs"])
+
+
+@pytest.mark.xdist_group("server")
+def test_a_streamed_conversation_has_the_numbers_of_its_trace(served: Served) -> None:
+    asked = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "seed": 4}
+    events = served.stream("/v1/chat/completions", **asked, logprobs=True, explain=True)
+    parts = [choice for event in events if event != "[DONE]" for choice in event["choices"]]
+    given = [part["explain"] for part in parts if part.get("explain")]
+    logprobs = [row["logprob"] for part in parts if part["logprobs"] for row in part["logprobs"]["content"]]
+    assert len([one for one in given if "trace" in one]) == 1
+    tokens = [token for one in given for token in one["tokens"]]
+    whole = {"explain": {"trace": given[-1]["trace"], "tokens": tokens}}
+    check_explanation(served, whole, logprobs)
+
+
+@pytest.mark.xdist_group("server")
+def test_a_ledger_that_was_saved_can_be_replayed_and_explained(
+    served: Served, tiny_model: Path, tmp_path: Path
+) -> None:
+    asked = {"prompt": "the cat", "max_tokens": 5, "seed": 5, "temperature": 0.8, "top_p": 0.9, "n": 2}
+    [choice, _] = served.post("/v1/completions", **asked, ledger=True)["choices"]
+    file = tmp_path / "ledger.json"
+    file.write_text(json.dumps(choice["ledger"]))
+    for words in (["replay"], ["replay", "--model", str(tiny_model)], ["explain"]):
+        done = CliRunner().invoke(make_app(["replay", "explain"]), [*words, str(file)])
+        assert done.exit_code == 0, done.output
+    ledger = read_ledger(file)
+    assert ledger.seed == 5 and len(ledger.completions) == 2
+    assert ledger.completions[0].text == choice["text"]
+    events = [event for event in served.stream("/v1/completions", **asked, ledger=True) if event != "[DONE]"]
+    streamed = [one["ledger"] for event in events for one in event["choices"] if "ledger" in one]
+    assert streamed == [choice["ledger"]]
