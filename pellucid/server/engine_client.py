@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,9 @@ from pellucid.server.served import EngineState
 logger = logging.getLogger(__name__)
 
 MODULE = "pellucid.server.engine_process"
+THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that wait sleep, unless the user's environment says otherwise. By default they spin, also where the
+HTTP process and its clients need the core: on two busy cores a token then took 2 to 10 times as long."""
 HANG_SECONDS = 30.0
 """A process that writes no line for so long is ended; it writes one every second."""
 WATCHES = 10
@@ -225,7 +229,7 @@ class EngineClient:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=MOST_LINE,
-            env=make_environment(),
+            env=make_environment(THREADS | os.environ),
             start_new_session=True,  # Ctrl-C at a terminal is the parent's
         )
         try:

@@ -71,7 +71,9 @@ def serve(
 
         def say_ready(ready: "EngineReady") -> None:
             room = f"{pluralize(ready.slots, 'slot')} of {ready.capacity:,} tokens"
-            say(f"{url}/v1 serves {name} with {room}; their cache takes {format_bytes(ready.cache_bytes)}.")
+            say(
+                f"{url}/v1 serves {name} with {room}; their cache takes up to {format_bytes(ready.cache_bytes)}."
+            )
             say(make_curl_line(url, pretrained, key is not None, key_file))
             say("Ctrl-C ends the server.")
 

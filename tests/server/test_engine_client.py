@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -216,5 +217,22 @@ def test_a_reader_that_is_cancelled_loses_nothing() -> None:
             await asyncio.wait_for(running.read(), 0.01)
         client.take(StepLine([Piece(7, 0, "a", 1)], [], [], 1, 0))
         assert [piece.text for piece in await running.read()] == ["a"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_that_wait_leave_the_core_unless_the_user_wants_it_otherwise(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, wanted: str
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+
+    async def run() -> None:
+        async with run_client() as client:
+            await client.start()
+            variables = Path(f"/proc/{client.pid}/environ").read_bytes().split(b"\0")
+            assert f"OMP_WAIT_POLICY={wanted}".encode() in variables
 
     asyncio.run(run())
