@@ -50,7 +50,7 @@ LINES = {
     "data show": ["tokens"],
 }
 """A line of each command that succeeds; NEW is a name that is not there yet."""
-LONG = ("train", "verify")
+LONG = ("train", "verify", "serve")
 
 
 @pytest.fixture(scope="module")

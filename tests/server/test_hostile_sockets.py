@@ -21,7 +21,7 @@ from tests.server.served import STAND_IN, Served, run_served, save_model
 from tests.server.serving import KEY, Answer, RawClient, read_all, seconds_until_closed
 from tests.server.test_serve_app import check_refusal
 
-SHORT = replace(LIMITS, head_seconds=0.3, body_seconds=0.3, unread_seconds=0.5, idle_seconds=1)
+SHORT = replace(LIMITS, head_seconds=0.3, body_seconds=0.3, unread_seconds=0.3, idle_seconds=1)
 SLACK = 1.5
 """Seconds on a busy machine beyond what a limit says."""
 PATH = "/v1/completions"
@@ -98,7 +98,7 @@ def test_half_a_head_is_closed(client: RawClient) -> None:
     with client.connect() as silent, client.connect() as half, client.connect() as slow:
         half.sendall(head[:30])
         with contextlib.suppress(ConnectionError):  # a byte every now and then renews no clock
-            for byte in head[:30]:
+            for byte in head[:20]:
                 slow.sendall(bytes([byte]))
                 time.sleep(0.02)
         for one in (silent, half, slow):
@@ -146,6 +146,13 @@ def test_a_body_that_is_too_long_is_refused_while_it_is_sent(patient: RawClient,
         check_refusal(receive_answer(one), 413)
 
 
+def test_a_body_that_is_announced_as_too_long_is_not_asked_for(patient: RawClient) -> None:
+    """curl waits for 100 Continue before it sends a large body."""
+    with patient.connect() as one:
+        one.sendall(make_head(patient, f"POST {PATH}", "Content-Length: 9000000", "Expect: 100-continue"))
+        check_refusal(receive_answer(one), 413)
+
+
 def test_the_largest_body_is_read_and_a_larger_one_is_not(patient: RawClient) -> None:
     body = b'{"prompt": "A"}'
     assert patient.post(PATH, body + b" " * (LIMITS.body_bytes - len(body))).status == 200
@@ -166,7 +173,7 @@ def connect_deaf(client: RawClient) -> socket.socket:
 
 def test_a_client_that_reads_nothing_of_its_stream_is_cut(served: Served, client: RawClient) -> None:
     with connect_deaf(client) as one:
-        one.sendall(make_request(client, stream=True, max_tokens=MOST))
+        one.sendall(make_request(client, stream=True, max_tokens=MOST, n=4))
         wait_until(lambda: served.engine.in_flight == 1)
         wait_until_idle(served, 10 * SHORT.unread_seconds + SLACK)
         assert len(read_all(one)) < 1_000_000
@@ -179,6 +186,29 @@ def test_a_client_that_reads_nothing_of_many_answers_is_cut(client: RawClient) -
         time.sleep(SHORT.unread_seconds + 0.3)
         assert len(read_all(one)) < 2_000_000
     assert client.ask("GET", "/health").status == 200
+
+
+@pytest.mark.torture
+def test_the_limits_by_default_are_10_and_30_seconds(patient: RawClient) -> None:
+    """All three clients at once; it takes half a minute, which is the claim."""
+    half = make_head(patient, f"POST {PATH}", "Content-Length: 100")
+    with patient.connect() as head, patient.connect() as body, connect_deaf(patient) as deaf:
+        for one in (head, body, deaf):
+            one.settimeout(60)
+        head.sendall(half[:30])
+        body.sendall(half)
+        deaf.sendall(make_request(patient, stream=True, max_tokens=MOST))
+        began = time.monotonic()
+        read_all(head)
+        assert 9.5 < time.monotonic() - began < 12
+        check_refusal(read_answer(read_all(body)), 408)
+        assert time.monotonic() - began < 13
+        gauge = b"pellucid_slots_used 1.0"
+        assert gauge in patient.ask("GET", "/metrics").body
+        while gauge in patient.ask("GET", "/metrics").body:
+            assert time.monotonic() - began < 45
+            time.sleep(0.1)
+        assert time.monotonic() - began > 29
 
 
 # ---- clients that leave

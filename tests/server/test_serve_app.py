@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pellucid.server.app import ShellRoute
 from pellucid.server.limits import SECURITY_HEADERS, name_error_type
 from pellucid.server.serve_app import ServeApp
-from tests.server.served import STAND_IN, Served, run_served
+from tests.server.served import STAND_IN, Served, run_served, save_model
 from tests.server.serving import KEY, Answer, RawClient
 from tests.server.test_limits import REFUSED_HOSTS, REFUSED_ORIGINS
 
@@ -158,6 +159,28 @@ def test_a_wrong_method_names_the_right_ones(served: Served, client: RawClient) 
                 answer = ask(client, method, path)
                 check_refusal(answer, 405)
                 assert set(answer.headers["allow"].split(", ")) == allowed, path
+
+
+def test_an_engine_that_is_full_or_loading_is_an_error_with_a_body(tmp_path: Path) -> None:
+    """Each says when to ask again, as the openai package does by itself."""
+    slow, loads = save_model(tmp_path / "slow", n_layer=1, context_length=500), tmp_path / "slow-loads"
+    loads.symlink_to(slow)
+    body = b'{"prompt": "the", "max_tokens": 400, "stream": true}'
+    with run_served(slow, module=STAND_IN, slots=1, queue=0) as full:
+        client = RawClient(full.port)
+        with client.connect() as first:
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: {client.host}\r\nAuthorization: Bearer {KEY}\r\n"
+            length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            first.sendall(f"{head}{length}".encode() + body)
+            assert first.recv(12) == b"HTTP/1.1 200"
+            answer = client.post("/v1/completions", body)
+            check_refusal(answer, 429)
+            assert int(answer.headers["retry-after"]) >= 1
+    with run_served(loads, module=STAND_IN, waits=False) as loading:
+        answer = RawClient(loading.port).post("/v1/completions", body)
+        check_refusal(answer, 503)
+        assert int(answer.headers["retry-after"]) >= 1
+        assert RawClient(loading.port).ask("GET", "/health", key=None).status == 503
 
 
 def test_a_path_that_is_not_there_is_an_error_with_a_body(client: RawClient) -> None:
