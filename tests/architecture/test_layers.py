@@ -257,7 +257,8 @@ def test_no_command_without_torch_imports_torch() -> None:
         "pellucid.explain.overview, pellucid.explain.trace_file, pellucid.judge.replay, "
         "pellucid.judge.judge_run, pellucid.judge.recorded, pellucid.cards.probe, "
         "pellucid.cards.conventions, pellucid.interop.resolve, pellucid.interop.gguf, "
-        "pellucid.lessons.covers, pellucid.lessons.terminal\n"
+        "pellucid.lessons.covers, pellucid.lessons.terminal, pellucid.server.serve_app, "
+        "pellucid.server.serve, pellucid.server.explore\n"
         "pellucid.workbench.load('abcd').explain('A B', at='probs[1,2]')\n"
         "sys.exit('torch' in sys.modules)"
     )

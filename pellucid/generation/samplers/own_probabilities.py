@@ -4,12 +4,14 @@ entropy and the rank."""
 from collections.abc import Iterator
 from itertools import islice
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from pellucid.parts.samplers import Table
+
+if TYPE_CHECKING:  # a server's HTTP process reads requests and never imports torch
+    from torch import Tensor
 
 TopLogprobs = tuple[tuple[int, float], ...]
 """The most probable tokens with ln p, the largest first, of equals the smaller id first."""
@@ -26,13 +28,13 @@ class TokenUncertainty(NamedTuple):
     """−ln p of the token."""
 
 
-def compute_logprobs(logits: Tensor) -> Tensor:
+def compute_logprobs(logits: "Tensor") -> "Tensor":
     """Returns ln softmax of one row of logits [V], in float64. Rows that are computed together differ in
     their last bits by how many they are, so that each is computed by itself."""
     return logits.double().log_softmax(-1)
 
 
-def find_top(logprobs: Tensor, count: int) -> TopLogprobs:
+def find_top(logprobs: "Tensor", count: int) -> TopLogprobs:
     """Returns the `count` most probable tokens of a row [V]; fewer where others have the probability 0.
 
     >>> import torch
@@ -52,7 +54,7 @@ def measure_uncertainty(logits: Table, logprobs: Table, id: int) -> TokenUncerta
     )
 
 
-def rank_places(scores: Tensor, expected: int) -> Iterator[tuple[float, int]]:
+def rank_places(scores: "Tensor", expected: int) -> Iterator[tuple[float, int]]:
     """Yields the scores above −∞ with their places, the largest first, of equals the smaller place first;
     `expected` is how many the caller is likely to take.
 
