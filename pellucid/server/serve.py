@@ -71,9 +71,8 @@ def serve(
 
         def say_ready(ready: "EngineReady") -> None:
             room = f"{pluralize(ready.slots, 'slot')} of {ready.capacity:,} tokens"
-            say(
-                f"{url}/v1 serves {name} with {room}; their cache takes up to {format_bytes(ready.cache_bytes)}."
-            )
+            size = format_bytes(ready.cache_bytes)
+            say(f"{url}/v1 serves {name} with {room}; their cache takes up to {size}.")
             say(make_curl_line(url, pretrained, key is not None, key_file))
             say("Ctrl-C ends the server.")
 
