@@ -50,7 +50,7 @@ def measure_server(
     """Returns the figures of a load in a process of its own; `more` are further fields of each request."""
     command = [sys.executable, "-m", "tests.server.load"]
     command += [str(value) for value in (port, streams, seconds, model.tokens)]
-    command += ["--more", json.dumps(more), "--pids", *map(str, pids)]
+    command += ["--slots", str(model.slots), "--more", json.dumps(more), "--pids", *map(str, pids)]
     found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return found
 
@@ -86,12 +86,13 @@ def run_engine(model: Measured, streams: int, seconds: float) -> tuple[float, fl
             body = make_body(given, spread(model.tokens, given))
             sampling = Sampling(temperature=1.0, seed=given, max_new_tokens=body["max_tokens"], stop_ids=())
             request = Request(tuple(held.encode(body["prompt"])), sampling)
-            running.append(engine.add(request, streams=False))
+            running.append(engine.add(request))
         engine.step()
+        new = sum(len(handle.take()) for handle in running)
         if began == warm and (now := time.perf_counter()) > warm:
             began, cpu = now, time.process_time()
         elif began > warm:
-            counted += min(len(running), model.slots)
+            counted += new
     speed = counted / (time.perf_counter() - began)
     return speed, 1e6 * (time.process_time() - cpu) / counted
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 PROMPTS = ("The cat sat on", "Once upon a time", "It was a cold day and", "Tom and his dog", "In the morning")
-END = b"0\r\n\r\n"
-"""The last chunk of a body."""
+END = b"\r\n0\r\n\r\n"
+"""The last chunk of a body, with the end of the one before; a head may end with "100" and an empty line."""
 
 
 @dataclass
@@ -27,6 +27,7 @@ class StreamedAnswer:
     key: int
     """Which of the requests it answers."""
     began: float
+    is_whole: bool = False
     times: list[float] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
 
@@ -98,44 +99,71 @@ Take = Callable[[], tuple[int, bytes] | None]
 
 
 class StreamClient(asyncio.Protocol):
-    """One connection that asks again as soon as an answer has come, as often as `take` gives a request;
-    `give` gets every whole answer."""
+    """One client, which asks again as soon as an answer has come, as often as `take` gives a request; `give`
+    gets every whole answer, `begin` the number of each that begins."""
 
-    def __init__(self, take: Take, give: Callable[[StreamedAnswer], None]) -> None:
-        self.take, self.give = take, give
+    def __init__(
+        self, take: Take, give: Callable[[StreamedAnswer], None], begin: Callable[[int], None]
+    ) -> None:
+        self.take, self.give, self.begin = take, give, begin
         self.answer: StreamedAnswer | None = None
         """The one that is not whole yet."""
-        self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+        self._has_left = False
+        self._request, self._tail = b"", b""
+
+    async def run(self, port: int) -> None:
+        """Returns when there is no further request, or the server refused one or left."""
+        loop = asyncio.get_running_loop()
+        self._take()
+        while self.answer is not None and not self.answer.parts and not self._has_left:
+            # once, or after each answer where the server closes the connection
+            self._is_lost = loop.create_future()
+            await loop.create_connection(lambda: self, "127.0.0.1", port)
+            await self._is_lost
+
+    def leave(self) -> None:
+        """Closes the connection, whatever is still to come."""
+        self._has_left = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _take(self) -> None:
+        taken = self.take()
+        self.answer = None
+        if taken is not None:
+            key, self._request = taken
+            self.answer = StreamedAnswer(key, time.perf_counter())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self._ask()
-
-    def _ask(self) -> None:
-        if (taken := self.take()) is None:
-            self.answer = None
-            self.transport.close()
-            return
-        key, request = taken
-        self.answer = StreamedAnswer(key, time.perf_counter())
-        self.transport.write(request)
+        assert isinstance(transport, asyncio.Transport) and self.answer is not None
+        self._transport = transport
+        if self._has_left:
+            transport.abort()
+        self.answer.began = time.perf_counter()
+        transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        assert self.answer is not None
+        assert self.answer is not None and self._transport is not None
+        if len(self.answer.parts) == 1:  # the second part: a head may come alone
+            self.begin(self.answer.key)
         self.answer.times.append(time.perf_counter())
         self.answer.parts.append(data)
+        self._tail = (self._tail + data)[-len(END) :]
         if self.answer.status != 200:
             self.give(self.answer)
-            self.answer = None
-            self.transport.abort()
-        elif data.endswith(b"\r\n" + END) or data == END:  # a head may end with "100" and an empty line
+            self._transport.abort()
+        elif self._tail == END:
+            self.answer.is_whole = True
             self.give(self.answer)
-            self._ask()
+            self._take()
+            if self.answer is None:
+                self._transport.close()
+            else:
+                self._transport.write(self._request)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.is_over.done():
-            self.is_over.set_result(None)
+        self._is_lost.set_result(None)
 
 
 async def run_streams(
@@ -143,18 +171,18 @@ async def run_streams(
     streams: int,
     take: Take,
     give: Callable[[StreamedAnswer], None],
-    seconds: float | None = None,
+    begin: Callable[[int], None] = lambda _: None,
+    until: "asyncio.Task[None] | None" = None,
 ) -> list[StreamedAnswer]:
-    """Asks for all that `take` gives, `streams` requests at a time, and hands every whole answer to `give`;
-    after `seconds` it leaves. Returns the answers that are not whole."""
-    loop = asyncio.get_running_loop()
-    clients = [
-        (await loop.create_connection(lambda: StreamClient(take, give), "127.0.0.1", port))[1]
-        for _ in range(streams)
-    ]
-    await asyncio.wait([client.is_over for client in clients], timeout=seconds)
+    """Asks for all that `take` gives, `streams` requests at a time, and hands every whole answer to `give`.
+
+    It leaves when `until` is done, and returns the answers that are not whole."""
+    clients = [StreamClient(take, give, begin) for _ in range(streams)]
+    running = asyncio.gather(*(client.run(port) for client in clients))
+    await asyncio.wait([running, until] if until else [running], return_when=asyncio.FIRST_COMPLETED)
     for client in clients:
-        client.transport.abort()
+        client.leave()
+    await running
     return [client.answer for client in clients if client.answer is not None]
 
 
@@ -176,49 +204,72 @@ def find_percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
 
-def summarize(answers: list[StreamedAnswer], began: float, ended: float) -> dict[str, float]:
-    """Returns tokens per second and between tokens from one moment to another, and the waits for first tokens
-    at any time, the first requests of all streams at once included; percentiles are in milliseconds."""
-    firsts, gaps, count = list[float](), list[float](), 0
+def summarize(
+    answers: list[StreamedAnswer], tokens: Callable[[int], int], began: float, ended: float
+) -> dict[str, Any]:
+    """Returns tokens per second and waits between tokens from one moment to another, and waits for the first
+    token at any time; percentiles are in milliseconds.
+
+    A token that is half a character has no event of its own, and a last event may have no token: how many
+    tokens an event has is the mean over whole answers, whose numbers of tokens `tokens` gives.
+    """
+    firsts, gaps, events = list[float](), list[float](), 0
     for answer in answers:
         arrivals = answer.arrivals
-        if not arrivals:
-            continue
-        firsts.append(1000 * (arrivals[0][0] - answer.began))
-        for (before, _), (at, _) in itertools.pairwise(arrivals):
-            if began <= at <= ended:
-                gaps.append(1000 * (at - before))
-        count += sum(number for at, number in arrivals if began <= at <= ended)
-    found = {"tokens": float(count), "tokens_per_second": count / (ended - began)}
+        firsts += [1000 * (at - answer.began) for at, _ in arrivals[:1]]
+        gaps += [
+            1000 * (at - before)
+            for (before, _), (at, _) in itertools.pairwise(arrivals)
+            if began <= at <= ended
+        ]
+        events += sum(number for at, number in arrivals if began <= at <= ended)
+    whole = [answer for answer in answers if answer.is_whole]
+    per_event = (
+        sum(tokens(answer.key) for answer in whole)
+        / sum(number for answer in whole for _, number in answer.arrivals)
+        if whole
+        else 1.0
+    )
+    count = events * per_event
+    found = {"tokens": count, "tokens_per_second": count / (ended - began), "answers": len(whole)}
     for name, values in (("first", firsts), ("gap", gaps)):
         found |= {f"{name}_p{share}": find_percentile(values, share / 100) for share in (50, 95, 99)}
     return found
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Runs a load for some seconds, and returns its figures of the last three quarters."""
-    given, moments = itertools.count(1), list[tuple[float, list[float]]]()
+    """Returns the figures of a load, from when as many streams have their first token as run at once."""
+    given, begun = itertools.count(1), set[int]()
+    answers, moments = list[StreamedAnswer](), list[tuple[float, list[float]]]()
+
+    def count_tokens(number: int) -> int:
+        return spread(options.tokens, number)
 
     def take() -> tuple[int, bytes]:
         number = next(given)
-        body = {
-            **make_body(number, spread(options.tokens, number)),
-            "stream": True,
-            **json.loads(options.more),
-        }
+        body = {**make_body(number, count_tokens(number)), "stream": True, **json.loads(options.more)}
         return number, make_request(options.port, body, options.key)
 
     def look() -> None:
-        moments.append((time.perf_counter(), [time.process_time(), *map(read_cpu_seconds, options.pids)]))
+        cpu = [time.process_time(), *map(read_cpu_seconds, options.pids)]
+        moments.append((time.perf_counter(), cpu))
 
-    loop = asyncio.get_running_loop()
-    loop.call_later(options.seconds / 4, look)
-    loop.call_later(options.seconds, look)
-    answers = list[StreamedAnswer]()
-    duration = options.seconds + 0.1
-    answers += await run_streams(options.port, options.streams, take, answers.append, duration)
+    async def watch() -> None:
+        await asyncio.sleep(options.seconds / 4)
+        while len(begun) < min(options.streams, options.slots):
+            await asyncio.sleep(0.05)
+        look()
+        await asyncio.sleep(options.seconds * 3 / 4)
+        look()
+
+    watching = asyncio.create_task(watch())
+    answers += await run_streams(
+        options.port, options.streams, take, answers.append, begun.add, until=watching
+    )
+    if len(moments) < 2:
+        raise SystemExit(f"the server left: {[bytes(b''.join(one.parts))[:500] for one in answers[:1]]}")
     (began, (own_before, *cpu_before)), (ended, (own_after, *cpu_after)) = moments
-    found = summarize(answers, began, ended)
+    found = summarize(answers, count_tokens, began, ended)
     failed = sum(answer.status not in (0, 200) for answer in answers)
     cpu = [
         1e6 * (after - before) / max(found["tokens"], 1)
@@ -235,6 +286,7 @@ def main() -> None:
     parser.add_argument("seconds", type=float)
     parser.add_argument("tokens", type=int)
     parser.add_argument("--pids", type=int, nargs="*", default=[], help="whose processor time is measured")
+    parser.add_argument("--slots", type=int, default=10**6, help="texts that the server runs at once")
     parser.add_argument("--key")
     parser.add_argument("--more", default="{}", help="more fields of each request, as JSON")
     print(json.dumps(asyncio.run(measure(parser.parse_args()))))
