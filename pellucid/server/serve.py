@@ -74,6 +74,8 @@ def serve(
             size = format_bytes(ready.cache_bytes)
             say(f"{url}/v1 serves {name} with {room}; their cache takes up to {size}.")
             say(make_curl_line(url, pretrained, key is not None, key_file))
+            if not list_own_hosts(address) and not access.allowed_hosts:
+                say("Other machines are refused until --allow-host gives the name by which they ask.")
             say("Ctrl-C ends the server.")
 
         say(f"{name} is loading; {url}/health says when it is ready.")

@@ -1,5 +1,7 @@
 """Who may ask: sizes, hosts, origins, keys; on every route, pages included."""
 
+import hmac
+
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
@@ -186,6 +188,15 @@ def test_without_a_key_any_is_accepted_and_ignored() -> None:
     access = make_serve_access(8000, "127.0.0.1", None)
     for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic \x00"}):
         check_key(access, make_scope(**headers))
+
+
+def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+    monkeypatch.setattr(hmac, "compare_digest", lambda *pair: compared.append(pair))
+    for given in (KEY, KEY[:-1], ""):
+        with pytest.raises(RequestError):
+            check_key(SERVED, make_scope(Authorization=f"Bearer {given}"))
+    assert compared == [(given.encode(), KEY.encode()) for given in (KEY, KEY[:-1], "")]
 
 
 def test_the_refusal_says_how_the_key_is_given() -> None:

@@ -21,6 +21,7 @@ import pytest
 from pellucid.errors import PellucidError, UsageError
 from pellucid.server.bind import bind, get_port
 from pellucid.server.engine_client import MODULE
+from pellucid.server.engine_lines import EngineReady
 from pellucid.server.serve import serve
 from tests.server.served import STAND_IN, Served, run_served
 from tests.server.serving import Answer
@@ -120,6 +121,20 @@ def test_a_port_in_use_and_a_model_that_is_none_are_found_before_anything_starts
         serve("no such model", **OPTIONS)
     with pytest.raises(UsageError, match="needs a key"):
         serve("abcd", **OPTIONS | {"host": "0.0.0.0"})
+
+
+@pytest.mark.parametrize(("hosts", "is_said"), [((), True), (("models.example.org",), False)])
+def test_a_server_for_other_machines_says_what_they_still_need(
+    monkeypatch: pytest.MonkeyPatch, hosts: tuple[str, ...], is_said: bool
+) -> None:
+    async def load_at_once(*given: Any) -> None:
+        given[-1](EngineReady(4, 512, 4096))
+
+    monkeypatch.setattr("pellucid.server.serve.run_until_signal", load_at_once)
+    said: list[str] = []
+    options = {"host": "0.0.0.0", "key": "k" * 16, "allow_hosts": hosts, "say": said.append}
+    serve("abcd", **(OPTIONS | options))
+    assert ("--allow-host" in " ".join(said)) == is_said and "k" * 16 not in " ".join(said)
 
 
 def test_the_process_that_serves_does_not_import_torch() -> None:
