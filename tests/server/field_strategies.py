@@ -33,7 +33,6 @@ from pellucid.server.field import (
     ChoiceValue,
     ContentValue,
     Field,
-    Fields,
     FlagValue,
     FormatValue,
     IdsValue,
@@ -68,7 +67,7 @@ HOSTILE = (
     "${7*7}", "../../etc/passwd", "data: [DONE]\n\n", "\r\nX-A: b\r\n", "'; --", "null", "NaN", "-0",
     "%00", "\x1b[2J", "a" * 300,
 )  # fmt: skip
-DOTS = (True, False, 0, 1, -1, -0.0, 0.5, 1e308, -1e308, 5e-324, 2**31, 2**63, -(2**63) - 1, 10**400)
+CONFUSING = (True, False, 0, 1, -1, -0.0, 0.5, 1e308, -1e308, 5e-324, 2**31, 2**63, -(2**63) - 1, 10**400)
 """Numbers that readers confuse or cannot hold."""
 
 
@@ -203,7 +202,7 @@ def _(type: ObjectValue) -> Cases:
     }
     good, bad = [base], [[], "", "x", 1, True, {**base, "x": 1}, {**base, "": 1}]
     for name, row in type.fields.items():
-        found = field_cases(row, type.fields)
+        found = field_cases(row)
         good += [{**base, name: value} for value in found.good]
         bad += [{**base, name: value} for value in found.bad]
         bad += [{key: value for key, value in base.items() if key != name}] if row.is_required else []
@@ -236,7 +235,7 @@ def _(type: ContentValue) -> Cases:
     return Cases((*HOSTILE, *parts.good), tuple(value for value in parts.bad if not isinstance(value, str)))
 
 
-def field_cases(row: Field, fields: Fields) -> Cases:
+def field_cases(row: Field) -> Cases:
     """Returns values with which a field is accepted and refused; null is not among them."""
     if row.type is not None:
         return list_cases(row.type)
@@ -250,8 +249,7 @@ def field_cases(row: Field, fields: Fields) -> Cases:
 @cache
 def endpoint_cases(endpoint: FieldEndpoint) -> Mapping[str, Cases]:
     """Returns the cases of every field of an endpoint."""
-    fields = get_fields(endpoint)
-    return {name: field_cases(row, fields) for name, row in fields.items()}
+    return {name: field_cases(row) for name, row in get_fields(endpoint).items()}
 
 
 def walk_cases(endpoint: FieldEndpoint) -> Iterator[tuple[str, Any, bool, dict[str, Any]]]:
@@ -283,7 +281,7 @@ def draw_junk(random: Random, depth: int = 3) -> Any:
         return [draw_junk(random, depth - 1) for _ in range(random.randrange(4))]
     if kind == 4:
         return {draw_word(random): draw_junk(random, depth - 1) for _ in range(random.randrange(4))}
-    return (None, random.choice(DOTS), random.uniform(-1e3, 1e3), draw_word(random))[kind]
+    return (None, random.choice(CONFUSING), random.uniform(-1e3, 1e3), draw_word(random))[kind]
 
 
 def draw_value(random: Random, found: Cases) -> Any:

@@ -22,14 +22,7 @@ from pellucid.server.fields import (
     read_fields,
 )
 from pellucid.server.limits import RequestError
-
-SMALLEST: dict[FieldEndpoint, dict[str, Any]] = {
-    "completions": {"prompt": "A"},
-    "chat": {"messages": [{"role": "user", "content": "A"}]},
-    "embeddings": {"input": "A"},
-    "tokenize": {"prompt": "A"},
-    "detokenize": {"tokens": [1]},
-}
+from tests.server.field_strategies import SMALLEST
 
 
 def refusal(endpoint: FieldEndpoint, **given: Any) -> RequestError:
