@@ -204,9 +204,11 @@ def test_a_closed_explorer_starts_no_process(model: Path) -> None:
 
 def test_the_source_of_a_model_opens_the_same_model(tmp_path: Path, model: Path) -> None:
     """`serve` hands on where the weights were read: it must be a MODEL argument itself."""
-    folder = tmp_path / "model"
-    pellucid.load(model).save(folder)
-    for source in ("abcd", model, folder):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.toml").write_text("")
+    pellucid.load(model).save(run / "model")
+    for source in ("abcd", model, run / "model", run):
         opened = open_model(source)
         again = open_model(str(opened.provenance.path))
         assert again.config == opened.config and again.provenance == opened.provenance
