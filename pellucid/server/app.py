@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -94,6 +95,7 @@ class Shell:
             await make_refusal(make_ending_error())(scope, receive, send_secure)
         except Exception as error:
             if is_started:
+                log_fault(error)
                 raise
             await make_refusal(error)(scope, receive, send_secure)
 
@@ -122,8 +124,18 @@ def make_refusal(error: Exception) -> Response:
             return make_answer(make_error_body("there is no such path.", 404), 404)
         case HTTPException(status_code=status):
             return make_answer(make_error_body(f"{error.detail}.", status), status, dict(error.headers or {}))
-    logger.error("a request failed", exc_info=error)
+    log_fault(error)
     return make_answer(make_error_body("the server failed; its terminal says how.", 500), 500)
+
+
+def log_fault(error: BaseException) -> None:
+    """Logs where a fault of ours happened: classes and lines, without messages, which may quote a prompt."""
+    lines = list[str]()
+    fault: BaseException | None = error
+    while fault is not None:
+        lines[:0] = [*traceback.format_tb(fault.__traceback__), f"{type(fault).__name__}\n"]
+        fault = fault.__cause__ or fault.__context__
+    logger.error("a request failed\n%s", "".join(lines).rstrip())
 
 
 def make_answer(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -1,14 +1,16 @@
 """Errors have one form, and every answer the security headers."""
 
 import asyncio
+import http.client
 import json
 import logging
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from pellucid.server.app import ShellRoute
 from tests.server.serving import KEY, Running, run_server
@@ -67,15 +69,33 @@ def test_a_wrong_method_names_the_right_ones(server: Running) -> None:
         assert server.ask(method, "/api/session").status == 405
 
 
-def test_a_fault_of_ours_is_logged_and_says_nothing_of_itself(caplog: pytest.LogCaptureFixture) -> None:
-    async def fail(request: Request) -> Response:
-        raise ZeroDivisionError("secret")
+def test_a_fault_of_ours_is_logged_without_what_was_asked(caplog: pytest.LogCaptureFixture) -> None:
+    prompt = "-".join(("a", "secret"))  # a traceback shows lines of this file
 
-    with run_server(more=[ShellRoute("/fail", fail)]) as running, caplog.at_level(logging.ERROR):
+    async def fail(request: Request) -> Response:
+        try:
+            raise KeyError(prompt)
+        except KeyError:
+            raise ZeroDivisionError(prompt) from None
+
+    async def fail_late(request: Request) -> Response:
+        return StreamingResponse(fail_in_the_middle())
+
+    async def fail_in_the_middle() -> AsyncIterator[bytes]:
+        yield b"beginning"
+        raise ValueError(prompt)
+
+    routes = [ShellRoute("/fail", fail), ShellRoute("/late", fail_late)]
+    with run_server(more=routes) as running, caplog.at_level(logging.ERROR):
         answer = running.ask("GET", "/fail")
-        assert answer.status == 500 and b"secret" not in answer.body and json.loads(answer.body)["error"]
+        assert (
+            answer.status == 500 and prompt.encode() not in answer.body and json.loads(answer.body)["error"]
+        )
+        with pytest.raises(http.client.HTTPException):
+            running.ask("GET", "/late")
         assert running.ask("GET", "/explore/").status == 200
-    assert "ZeroDivisionError" in caplog.text
+    assert all(word in caplog.text for word in ("ZeroDivisionError", "KeyError", "ValueError", "in fail_in"))
+    assert prompt not in caplog.text
 
 
 def test_an_answer_that_takes_too_long_when_the_server_ends_is_refused() -> None:
