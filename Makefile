@@ -58,6 +58,7 @@ bench: setup ## speed beside its limit and its peers; PELLUCID_DATA names a fold
 	$(BIN)/python -m benchmarks.attention
 	$(BIN)/python -m benchmarks.training
 	! command -v chromium > /dev/null || $(BIN)/python -m benchmarks.explorer
+	$(BIN)/python -m benchmarks.server
 	[ -z "$$PELLUCID_SMOLLM2" ] || $(BIN)/python -m benchmarks.smollm2
 
 bench-gpu: setup ## training on a GPU beside its peers; PELLUCID_DATA names a folder with shakespeare.txt and books

@@ -41,6 +41,7 @@ async def write_embeddings(served: ServedModel, values: Mapping[str, Any]) -> by
             prompts.append(served.encoder.check_ids(one, param))
     vectors = await embed_all(served.engine, prompts, write)
     count = sum(map(len, prompts))
+    served.metrics.prompt_tokens.inc(count)
     rest = {
         "object": "list",
         "model": served.name,

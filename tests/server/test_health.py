@@ -12,6 +12,7 @@ from pellucid.server.limits import Access
 from pellucid.server.metrics import EngineLoad
 from pellucid.server.serve_app import ServeApp
 from pellucid.server.served import EngineState, ServedModel, ServingEngine
+from tests.server.served import Served
 
 KEY = "k" * 32
 
@@ -77,3 +78,30 @@ def test_metrics_ask_for_the_key_and_count_every_request() -> None:
     assert b'pellucid_requests_total{endpoint="other",status="4xx"} 1.0' in body
     assert b'pellucid_requests_total{endpoint="/health",status="4xx"} 1.0' in body
     assert b"xxx" not in body
+
+
+def read_metrics(served: Served) -> dict[str, float]:
+    """Returns every number of `/metrics` by its name and labels."""
+    lines = served.ask("GET", "/metrics").body.decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+@pytest.mark.xdist_group("server")
+def test_the_tokens_of_whole_and_streamed_answers_and_of_embeddings_are_counted(served: Served) -> None:
+    before, body = read_metrics(served), {"prompt": "the cat", "stop_ids": []}
+    whole = served.post("/v1/completions", max_tokens=5, **body)["usage"]
+    assert [*served.stream("/v1/completions", max_tokens=3, **body)][-1] == "[DONE]"
+    embedded = served.post("/v1/embeddings", input="the cat sat")["usage"]
+    after = read_metrics(served)
+    expected = {
+        "pellucid_prompt_tokens_total": 2 * whole["prompt_tokens"] + embedded["prompt_tokens"],
+        "pellucid_completion_tokens_total": 8,
+        "pellucid_time_to_first_token_seconds_count": 2,
+        "pellucid_time_per_token_seconds_count": 2,
+        "pellucid_cancellations_total": 0,
+        "pellucid_errors_total": 0,
+        'pellucid_requests_total{endpoint="/v1/completions",status="2xx"}': 2,
+    }
+    assert {name: after[name] - before.get(name, 0) for name in expected} == expected
+    assert after["pellucid_slots"] == served.engine.load.slots
