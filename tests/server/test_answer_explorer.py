@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import pellucid
 from pellucid.cli.app import make_app
+from pellucid.errors import ResourceError
 from pellucid.explorer.client import ExplorerWorker
 from pellucid.generation.ledger.file import read_ledger
 from pellucid.interop.resolve import open_model
@@ -73,7 +74,7 @@ class Explored:
 
 @pytest.fixture(scope="module")
 def explored(model: Path) -> Iterator[Explored]:
-    with Explored(model) as explored:
+    with Explored(model, "given") as explored:
         yield explored
 
 
@@ -165,13 +166,13 @@ def test_no_process_runs_until_a_question_is_asked(model: Path) -> None:
 def test_a_start_that_fails_is_a_message_and_not_tried_at_every_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starts, start = list[str](), ExplorerWorker.start
+    starts = list[str]()
 
-    async def count(source: str, path: str | None = None) -> ExplorerWorker:
+    async def start(source: str, path: str | None = None) -> ExplorerWorker:
         starts.append(source)
-        return await start(source, path)
+        raise ResourceError(f"{source} does not fit.")
 
-    monkeypatch.setattr(ExplorerWorker, "start", count)
+    monkeypatch.setattr(ExplorerWorker, "start", start)
     with Explored(tmp_path / "nothing.gguf") as explored:
         found = [explored.refuse() for _ in range(3)]
         monkeypatch.setattr(answer_explorer, "RETRY_SECONDS", 0.0)
@@ -215,11 +216,11 @@ def test_the_source_of_a_model_opens_the_same_model(tmp_path: Path, model: Path)
         assert all((again.weights[name] == weight).all() for name, weight in opened.weights.items())
 
 
-def test_the_model_is_shown_under_the_name_that_was_given(model: Path) -> None:
-    with Explored(model, "given") as explored:
-        assert explored.ask("session")["model"] == "given"
-        explored.ask("open", answer=explored.answers.keep(PROMPT, NEW))
-        assert explored.ask("session")["traces"][0]["command"].startswith("pellucid explain given ")
+def test_the_model_is_shown_under_the_name_that_was_given(explored: Explored) -> None:
+    explored.ask("open", answer=explored.answers.keep(PROMPT, NEW))
+    session = explored.ask("session")
+    assert session["model"] == "given"
+    assert session["traces"][-1]["command"].startswith("pellucid explain given ")
 
 
 def test_a_folder_has_the_stamps_of_its_files(tmp_path: Path) -> None:
