@@ -14,6 +14,8 @@ from tests.server.served import STAND_IN, Served, run_served, save_model
 from tests.server.serving import KEY, Answer, RawClient
 from tests.server.test_limits import REFUSED_HOSTS, REFUSED_ORIGINS
 
+pytestmark = pytest.mark.xdist_group("serve_app")  # its servers start once
+
 KEYLESS = {"/health", "/", "/explore", "/explore/", "/explore/{name}"}
 """The only paths that may ask for no key: the state of the server, and the page, which holds no number."""
 
