@@ -6,6 +6,7 @@ A thread reads the commands, another writes a line every second. An error ends i
 process, which ends at once when its input does.
 """
 
+import gc
 import json
 import os
 import queue
@@ -15,11 +16,12 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import PellucidError, TokenError, UsageError, quote
 from pellucid.pipes import open_output, parse_table, read_lines
+from pellucid.pretrained import parameter_count
 from pellucid.server.alignment import ChoicePieces, score_prompt
 from pellucid.server.engine_commands import MOST_COMMAND, Command, parse_command
 from pellucid.server.engine_lines import (
@@ -46,6 +48,9 @@ SHARE = 0.5
 """Of the free memory, what their keys and values may take by default."""
 MOST_CANDIDATE_ROWS = 200_000
 """Of the ledger in one answer: about 20 megabytes."""
+FEW_PARAMETERS = 20_000_000
+"""Of a model that is computed with one thread: its products are so small that two threads take a third more
+processor time for the same text, and the HTTP process has a core of its own."""
 HEARTBEAT_SECONDS = 1.0
 DEBUG = "PELLUCID_DEBUG"
 """The environment variable with which unexpected errors print their traceback."""
@@ -317,6 +322,22 @@ def choose_slots(model: "Model", cache_dtype: Any = None) -> int:
     return max(1, min(SLOTS, int(SHARE * free) // max(one, 1)))
 
 
+def choose_threads(n_parameters: int, environment: Mapping[str, str]) -> int | None:
+    """Returns the number of threads for a model of that size; None where torch's own number is right, or the
+    user has chosen one."""
+    is_chosen = any(environment.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
+    return 1 if n_parameters < FEW_PARAMETERS and not is_chosen else None
+
+
+def use_threads(model: "Model") -> None:
+    """Sets the number of threads of this process for a model."""
+    import torch
+
+    count = choose_threads(parameter_count(model.config.parameters()), os.environ)
+    if count is not None:
+        torch.set_num_threads(count)
+
+
 def main(argument: str) -> None:
     """Loads the model and follows commands until standard input ends."""
     # They are the parent's, which ends the input when the last answer is given; a service manager may send
@@ -329,6 +350,7 @@ def main(argument: str) -> None:
     try:
         options = read_options(argument)
         model, engine = open_engine(options)
+        use_threads(model)
     except Exception as error:
         message = str(error) if isinstance(error, PellucidError) else quote(error)
         failed = {"failed": {"message": message, "kind": type(error).__name__}}
@@ -338,6 +360,7 @@ def main(argument: str) -> None:
     write(json.dumps({"ready": ready._asdict()}).encode() + b"\n")
     worker = EngineWorker(model, engine, commands, write, options.cache)
     threading.Thread(target=_beat, args=(worker,), name="heartbeat", daemon=True).start()
+    gc.freeze()  # what is loaded now lives as long as the process: no collection looks at it again
     worker.run()
 
 

@@ -24,6 +24,7 @@ from pellucid.server.engine_lines import End, EngineOptions, Piece, StepLine, pa
 from pellucid.server.engine_process import (
     EngineWorker,
     choose_slots,
+    choose_threads,
     compute_embedding,
     open_engine,
     read_options,
@@ -326,6 +327,12 @@ def test_options_are_read_strictly() -> None:
     ):
         with pytest.raises(UsageError):
             read_options(argument)
+
+
+def test_a_small_model_has_one_thread_unless_the_user_chose_otherwise() -> None:
+    assert choose_threads(2_500_000, {}) == 1
+    assert choose_threads(2_500_000, {"OMP_NUM_THREADS": "4"}) is None
+    assert choose_threads(134_500_000, {}) is None
 
 
 def test_slots_are_as_many_as_half_of_the_memory_holds(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
