@@ -50,7 +50,7 @@ def test_the_pieces_of_every_request_come_in_order(count: int) -> None:
         assert answer.completion_tokens == len(found) and answer.prompt_tokens == count
         assert all(request.end is not None and request.is_cancelled.is_set() for request in engine.running)
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 10))
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -65,7 +65,7 @@ def test_all_are_cancelled_when_the_client_leaves(count: int) -> None:
             raise ClientDisconnected
 
     with pytest.raises(ClientDisconnected):
-        asyncio.run(run())
+        asyncio.run(asyncio.wait_for(run(), 10))
 
 
 def test_all_are_cancelled_when_one_fails() -> None:
@@ -77,7 +77,7 @@ def test_all_are_cancelled_when_one_fails() -> None:
             await read_all(answer)
 
     with pytest.raises(RequestError):
-        asyncio.run(run())
+        asyncio.run(asyncio.wait_for(run(), 10))
     assert len(engine.running) == 3 and all(request.is_cancelled.is_set() for request in engine.running)
 
 
@@ -95,7 +95,7 @@ def test_where_one_is_refused_those_before_it_are_cancelled() -> None:
             raise AssertionError
 
     with pytest.raises(RequestError):
-        asyncio.run(run())
+        asyncio.run(asyncio.wait_for(run(), 10))
     assert len(engine.running) == 2 and all(request.is_cancelled.is_set() for request in engine.running)
 
 
