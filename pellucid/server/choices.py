@@ -1,16 +1,18 @@
 """What a choice of an answer has beside its text: log-probabilities, its seed, and what Pellucid adds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pellucid.server.answer_plan import AnswerPlan
 from pellucid.server.engine_lines import End, ScoredToken
 from pellucid.server.limits import RequestError
-from pellucid.server.logprobs import LogprobsTable, make_explained_tokens
+from pellucid.server.logprobs import LogprobsTable, join_logprobs, make_explained_tokens
 from pellucid.server.served import ServedModel
 
 FINISH_REASONS = frozenset(("stop", "length"))
 """With which a choice ends by itself; at any other the engine failed."""
+MOST_LISTED = 256
+"""Tokens whose numbers are written before other requests have their turn: a few milliseconds."""
 
 
 class ChoiceTables:
@@ -21,18 +23,23 @@ class ChoiceTables:
         self._new_ids: list[list[int]] = [[] for _ in range(len(plan.prompts) * plan.n)]
         self._unfinished = set(range(len(self._new_ids)))
 
-    def make_prompt_logprobs(self, place: int, tokens: Sequence[ScoredToken]) -> LogprobsTable | None:
-        """Returns the log-probabilities of a prompt, where the answer repeats it and they are asked for."""
-        if self._plan.top_logprobs is None:
-            return None
-        return self._plan.form.make_logprobs(self._texts, tokens, -self._plan.prompts[place].hidden)
+    def list_prompt_logprobs(self, place: int, tokens: Sequence[ScoredToken]) -> Iterator[LogprobsTable]:
+        """Yields the log-probabilities of a prompt, where they are asked for, some tokens at a time."""
+        return self._list_logprobs(tokens, -self._plan.prompts[place].hidden)
+
+    def list_logprobs(self, index: int, tokens: Sequence[ScoredToken]) -> Iterator[LogprobsTable]:
+        """Yields the log-probabilities of new tokens, where they are asked for, some tokens at a time."""
+        return self._list_logprobs(tokens, len(self._plan.prompts[index // self._plan.n].text))
 
     def make_logprobs(self, index: int, tokens: Sequence[ScoredToken]) -> LogprobsTable | None:
-        """Returns the log-probabilities of new tokens, where they are asked for."""
-        if self._plan.top_logprobs is None:
-            return None
-        start = len(self._plan.prompts[index // self._plan.n].text)
-        return self._plan.form.make_logprobs(self._texts, tokens, start)
+        """Returns the log-probabilities of a few new tokens, where they are asked for."""
+        return join_logprobs(self.list_logprobs(index, tokens))
+
+    def _list_logprobs(self, tokens: Sequence[ScoredToken], shift: int) -> Iterator[LogprobsTable]:
+        if self._plan.top_logprobs is not None:
+            for start in range(0, max(len(tokens), 1), MOST_LISTED):
+                some = tokens[start : start + MOST_LISTED]
+                yield self._plan.form.make_logprobs(self._texts, some, shift)
 
     def make_more(self, index: int, tokens: Sequence[ScoredToken]) -> dict[str, Any]:
         """Returns what else goes with new tokens."""
@@ -58,10 +65,3 @@ class ChoiceTables:
         """Raises where the engine ended a choice that had not ended by itself."""
         if self._unfinished:
             raise RequestError("the engine ended this answer before it was complete.", 500)
-
-
-def join_logprobs(first: LogprobsTable | None, second: LogprobsTable | None) -> LogprobsTable | None:
-    """Returns one table of two whose lists go on, as those of a prompt and of what follows it."""
-    if first is None or second is None:
-        return first or second
-    return {name: values + second[name] for name, values in first.items()}

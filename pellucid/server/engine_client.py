@@ -268,7 +268,9 @@ class EngineClient:
         try:
             while line := await process.stdout.readline():
                 self._has_line = True
-                self.take(parse_step(line))
+                self.take(step := parse_step(line))
+                if step.prompts:
+                    await asyncio.sleep(0)  # of the many lines of a long prompt, one at a time
         except UNREADABLE:  # nothing that follows such a line can be trusted
             logger.error("the engine's process wrote a line that cannot be read")
         finally:
@@ -284,7 +286,7 @@ class EngineClient:
         requests = self.requests
         for id, tokens in step.prompts:
             if id in requests:
-                requests[id].prompt = tokens
+                requests[id].prompt += tokens
         for piece in step.pieces:
             if (running := requests.get(piece.request)) is not None:
                 running.add(piece)

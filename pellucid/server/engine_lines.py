@@ -91,7 +91,8 @@ class Piece(NamedTuple):
 
 
 class PromptScores(NamedTuple):
-    """The tokens of a prompt with their log-probabilities; they come before the request's first piece."""
+    """Tokens of a prompt with their log-probabilities, those of a long one in several lines; they come before
+    the request's first piece."""
 
     request: int
     tokens: tuple[ScoredToken, ...]

@@ -52,6 +52,8 @@ FEW_PARAMETERS = 20_000_000
 """Of a model that is computed with one thread: its products are so small that two threads take a third more
 processor time for the same text, and the HTTP process has a core of its own."""
 HEARTBEAT_SECONDS = 1.0
+MOST_SCORED = 256
+"""Tokens of a prompt in one line."""
 DEBUG = "PELLUCID_DEBUG"
 """The environment variable with which unexpected errors print their traceback."""
 
@@ -134,12 +136,16 @@ class EngineWorker:
         return slots.count - len(slots.free), self.engine.n_waiting
 
     def _write_news(self) -> None:
-        """Writes a line of what changed; scores of prompts and ledgers, which may be long, in lines of their
-        own."""
+        """Writes a line of what changed. Scores of prompts and ledgers have lines of their own: they may be
+        long, and whoever reads one does nothing else meanwhile."""
         if not (self._pieces or self._ends or self._prompts):
             return
         count = self._count()
-        lines = [StepLine([], [scores], [], *count) for scores in self._prompts]
+        lines = [
+            StepLine([], [PromptScores(id, tokens[start : start + MOST_SCORED])], [], *count)
+            for id, tokens in self._prompts
+            for start in range(0, len(tokens), MOST_SCORED)
+        ]
         short = [end for end in self._ends if end.ledger is None]
         if self._pieces or short:
             lines.append(StepLine(self._pieces, [], short, *count))

@@ -45,6 +45,8 @@ class EventStream(Response):
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
                 is_started = True
                 while found:
+                    if self._plan.has_echo:
+                        await self._send_prompts(answer, found, send)
                     if data := self._format(answer, found):
                         await send({"type": "http.response.body", "body": data, "more_body": True})
                     found = await answer.read()
@@ -63,7 +65,7 @@ class EventStream(Response):
         for place, pieces in found:
             if place not in begun:
                 begun.add(place)
-                events += self._begin(answer, place)
+                events += writer.first[place * n : (place + 1) * n]
             for piece in pieces:
                 index = place * n + piece.choice
                 if piece.finish is not None:
@@ -76,14 +78,19 @@ class EventStream(Response):
                     events.append(writer.format_text(index, piece.text))
         return b"".join(events)
 
-    def _begin(self, answer: RunningAnswer, place: int) -> Iterator[bytes]:
-        """Yields what stands before the pieces of every choice of a prompt."""
-        plan = self._plan
-        for index in range(place * plan.n, (place + 1) * plan.n):
-            yield from self._writer.first[index : index + 1]
-            if plan.has_echo:
-                logprobs = self._tables.make_prompt_logprobs(place, answer.running[place].prompt)
-                yield self._writer.format_choice(index, plan.prompts[place].text, logprobs)
+    async def _send_prompts(self, answer: RunningAnswer, found: PlacedPieces, send: Send) -> None:
+        """Sends the prompts of which these are the first pieces, once for each choice; the numbers of a long
+        one in several events."""
+        plan, tables = self._plan, self._tables
+        for place in dict.fromkeys(place for place, _ in found if place not in self._begun):
+            tokens, has_numbers = answer.running[place].prompt, plan.top_logprobs is not None
+            for index in range(place * plan.n, (place + 1) * plan.n):
+                text = plan.prompts[place].text
+                for logprobs in tables.list_prompt_logprobs(place, tokens) if has_numbers else (None,):
+                    data = self._writer.format_choice(index, text, logprobs)
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                    await asyncio.sleep(0)  # others have their turn
+                    text = ""
 
     def _finish(self, answer: RunningAnswer, index: int, piece: Piece) -> Iterator[bytes]:
         """Yields the last event of a choice, unless it waits for the ledger, or the engine failed."""

@@ -3,14 +3,16 @@ r"""Log-probabilities as OpenAI's two endpoints return them.
 A token is its text; one that is not whole characters is `bytes:` and its bytes, `bytes:\xe2\x96`.
 """
 
+import asyncio
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pellucid.server.engine_lines import ScoredToken
 from pellucid.text.tokenizer import Tokenizer
 
-LogprobsTable = dict[str, Any]
-"""What stands under `logprobs` in a choice."""
+LogprobsTable = dict[str, list[Any]]
+"""What stands under `logprobs` in a choice: lists with an entry for each token."""
 
 
 class TokenTexts(dict[int, str]):
@@ -80,11 +82,34 @@ def make_chat_logprobs(texts: TokenTexts, tokens: Sequence[ScoredToken], shift: 
         }
         for token in tokens
     ]
-    return {"content": content, "refusal": None}
+    return {"content": content}
 
 
 def _make_entry(texts: TokenTexts, id: int, logprob: float | None) -> dict[str, Any]:
     return {"token": texts[id], "logprob": logprob, "bytes": texts.get_bytes(id)}
+
+
+def join_logprobs(parts: Iterable[LogprobsTable]) -> LogprobsTable | None:
+    """Returns one table of some whose lists go on; None where there is none.
+
+    >>> join_logprobs([{"content": [1]}, {"content": [2, 3]}])
+    {'content': [1, 2, 3]}
+    """
+    found: LogprobsTable | None = None
+    for part in parts:
+        found = part if found is None else {key: found[key] + values for key, values in part.items()}
+    return found
+
+
+async def encode_logprobs(parts: Iterable[LogprobsTable]) -> str:
+    """Returns the same as JSON; other requests have their turn after each part."""
+    columns: dict[str, list[str]] = {}
+    for part in parts:
+        for key, values in part.items():
+            columns.setdefault(key, []).append(json.dumps(values, allow_nan=False)[1:-1])
+        await asyncio.sleep(0)
+    lists = (f'"{key}": [{", ".join(filter(None, texts))}]' for key, texts in columns.items())
+    return f"{{{', '.join(lists)}}}" if columns else "null"
 
 
 def make_explained_tokens(texts: TokenTexts, tokens: Iterable[ScoredToken]) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
 """An answer that is sent when it is complete."""
 
-import asyncio
 import json
-from typing import Any
+from itertools import chain
 
 from starlette.responses import Response
 from starlette.types import Receive
@@ -10,8 +9,9 @@ from starlette.types import Receive
 from pellucid.server.answer_plan import AnswerPlan, make_usage
 from pellucid.server.answering import RunningAnswer
 from pellucid.server.app import make_answer
-from pellucid.server.choices import FINISH_REASONS, ChoiceTables, join_logprobs
+from pellucid.server.choices import FINISH_REASONS, ChoiceTables
 from pellucid.server.engine_lines import ScoredToken
+from pellucid.server.logprobs import encode_logprobs
 from pellucid.server.metrics import AnswerMeter
 from pellucid.server.served import ServedModel
 
@@ -41,27 +41,24 @@ async def make_whole(
         tables, written = ChoiceTables(served, plan), list[str]()
         for index, choice in enumerate(choices):
             if choice.finish in FINISH_REASONS:
-                written.append(json.dumps(_make_choice(plan, tables, answer, index, choice), allow_nan=False))
-                await asyncio.sleep(0)  # of a long list of prompts, each with its numbers, one at a time
+                written.append(await _write_choice(plan, tables, answer, index, choice))
         tables.check_finished()
     head = json.dumps(plan.make_head(plan.form.whole_object))[:-1]
     usage = json.dumps(make_usage(answer.prompt_tokens, answer.completion_tokens))
     return make_answer(f'{head}, "choices": [{", ".join(written)}], "usage": {usage}}}'.encode())
 
 
-def _make_choice(
+async def _write_choice(
     plan: AnswerPlan, tables: ChoiceTables, answer: RunningAnswer, index: int, choice: WholeChoice
-) -> dict[str, Any]:
+) -> str:
+    """Returns the JSON of a choice."""
     place = index // plan.n
     running, text = answer.running[place], "".join(choice.texts)
-    logprobs = tables.make_logprobs(index, choice.tokens)
+    parts = tables.list_logprobs(index, choice.tokens)
     if plan.has_echo:
         text = plan.prompts[place].text + text
-        logprobs = join_logprobs(tables.make_prompt_logprobs(place, running.prompt), logprobs)
-    return {
-        "index": index,
-        **plan.form.make_content(text),
-        "logprobs": logprobs,
-        "finish_reason": choice.finish,
-        **tables.make_last(index, choice.tokens, running.end),
-    }
+        parts = chain(tables.list_prompt_logprobs(place, running.prompt), parts)
+    logprobs = await encode_logprobs(parts)
+    first = json.dumps({"index": index, **plan.form.make_content(text)})
+    last = {"finish_reason": choice.finish, **tables.make_last(index, choice.tokens, running.end)}
+    return f'{first[:-1]}, "logprobs": {logprobs}, {json.dumps(last, allow_nan=False)[1:]}'

@@ -201,9 +201,12 @@ def test_the_end_is_known_with_the_last_pieces_and_scores_before_the_first() -> 
         running = client.requests[7] = EngineRequest(client, 7)
         reader = asyncio.create_task(running.read())
         await asyncio.sleep(0)
-        token = ScoredToken(3, 0, -0.5)
+        first, token = ScoredToken(2, 0), ScoredToken(3, 0, -0.5)
+        client.take(
+            StepLine([], [PromptScores(7, (first,))], [], 0, 0)
+        )  # a long prompt comes in several lines
         client.take(StepLine([Piece(7, 0, "a", 1)], [PromptScores(7, (token,))], [End(7, 5)], 0, 0))
-        assert len(await reader) == 1 and running.prompt == (token,)
+        assert len(await reader) == 1 and running.prompt == (first, token)
         assert running.end == End(7, 5) and await running.read() == []
 
     asyncio.run(run())

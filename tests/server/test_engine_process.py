@@ -194,6 +194,16 @@ def test_a_prompt_is_scored_without_a_new_token(model: Model, worker: DirectWork
     assert worker.pieces(1) == [Piece(1, 0, "", 0, (), "length")]
 
 
+def test_the_scores_of_a_long_prompt_come_in_several_lines(
+    worker: DirectWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_process, "MOST_SCORED", 2)
+    worker.generate(1, [0, 1, 2], {"max_new_tokens": 1}, prompt_logprobs=True, top_logprobs=0)
+    worker.finish(1)
+    listed = [[token.id for token in scores.tokens] for line in worker.lines for scores in line.prompts]
+    assert listed == [[0, 1], [2]] and worker.lines[2].pieces
+
+
 def test_a_request_that_asks_for_no_numbers_gets_none(worker: DirectWorker) -> None:
     worker.generate(1, [0], {"max_new_tokens": 2})
     worker.generate(2, [0], {"max_new_tokens": 2}, top_logprobs=0)

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pellucid.server import choices
 from pellucid.server.answer_plan import AnswerPlan, PlannedPrompt
 from pellucid.server.completions import COMPLETION_FORM
 from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
@@ -47,6 +49,14 @@ def join_lists(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _list_two_tokens_at_a_time() -> Iterator[None]:
+    """Makes the numbers of a few tokens as many parts as those of a long text."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choices, "MOST_LISTED", 2)
+        yield
+
+
 NUMBER = st.floats(-20, 0)
 TOP = st.lists(st.tuples(st.integers(0, 299), NUMBER), max_size=3).map(tuple)
 TOKEN = st.builds(
@@ -73,7 +83,7 @@ def write_scripts(draw: st.DrawFn, n: int, has_tokens: bool) -> Script:
         steps.append(mixed[:count])
         mixed = mixed[count:]
     ledger = {"seed": 7}
-    return Script(steps, tuple(draw(st.lists(TOKEN, max_size=2))), End(0, 7, ledger=ledger))
+    return Script(steps, tuple(draw(st.lists(TOKEN, max_size=5))), End(0, 7, ledger=ledger))
 
 
 @settings(max_examples=40, deadline=None)

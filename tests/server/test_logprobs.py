@@ -1,7 +1,19 @@
 """Tokens are listed by their texts, and a token's number is the same wherever it stands."""
 
+import asyncio
+import json
+
+import pytest
+
 from pellucid.server.engine_lines import ScoredToken
-from pellucid.server.logprobs import TokenTexts, make_chat_logprobs, make_completion_logprobs
+from pellucid.server.logprobs import (
+    LogprobsTable,
+    TokenTexts,
+    encode_logprobs,
+    join_logprobs,
+    make_chat_logprobs,
+    make_completion_logprobs,
+)
 from tests.evaluation.small_models import bpe
 
 TOKENIZER = bpe()
@@ -71,3 +83,8 @@ def test_the_form_of_a_chat_has_the_bytes_of_every_token() -> None:
             ],
         }
     ]
+
+
+@pytest.mark.parametrize("parts", [[], [{"a": [], "b": []}], [{"a": [1], "b": [None]}, {"a": [], "b": []}]])
+def test_parts_are_one_table_in_json_too(parts: list[LogprobsTable]) -> None:
+    assert json.loads(asyncio.run(encode_logprobs(parts))) == join_logprobs(parts)
