@@ -56,7 +56,7 @@ def serve(
     """Serve a model over HTTP with OpenAI's API: completions, chat, embeddings, tokens.
 
     Programs that take a base URL of that API work unchanged. This machine alone can ask, unless --host says
-    otherwise, and no web page can. Ctrl-C ends it; SIGTERM lets running answers end first.
+    otherwise, and no web page can. Ctrl-C or SIGTERM lets running answers end first; a second one does not.
     """
     from pellucid.server.key_file import find_key
     from pellucid.server.model_name import check_model_name, make_model_name

@@ -30,6 +30,7 @@ def main(model: str, port: str) -> None:
     except PellucidError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
+    assert "torch" not in sys.modules
     sys.exit(0 if ended_by == signal.SIGTERM else 130)
 
 

@@ -118,8 +118,8 @@ def run_served(
                 yield Served(access.port, key, app, engine, loop)
         finally:
             server.should_exit = True
-            ended.result()
-            loop.close()
+            with contextlib.closing(loop):
+                ended.result()
 
 
 def save_model(folder: Path, vocab_size: int = 300, seed: int = 0, **sizes: Any) -> Path:
