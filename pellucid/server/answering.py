@@ -63,6 +63,7 @@ class RunningAnswer:
         for task in (self._watch, *self._readers):
             task.cancel()
         await asyncio.gather(self._watch, *self._readers, return_exceptions=True)
+        self._watch, self._readers = None, []  # their errors refer to this answer, which would stay for long
 
     async def read(self) -> PlacedPieces:
         """Returns the pieces that came since the last call, and waits where there are none; [] at the end.

@@ -1,6 +1,7 @@
 """Serving a model: HTTP in this process, the engine in another, until a signal ends both."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -78,6 +79,7 @@ def serve(
                 say("Other machines are refused until --allow-host gives the name by which they ask.")
             say("Ctrl-C ends the server.")
 
+        gc.freeze()  # what stays is not looked at again: collections are short, and often enough
         say(f"{name} is loading; {url}/health says when it is ready.")
         return asyncio.run(run_until_signal(listening, server, served, engine, say_ready))
 

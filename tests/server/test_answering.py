@@ -1,6 +1,8 @@
 """All requests of an answer end with it: when it is complete, when one fails, and when the client leaves."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -108,3 +110,22 @@ def test_no_task_is_left() -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_answer_is_gone_when_it_is_over(count: int) -> None:
+    """Nothing that it refers to refers back, which only the garbage collector would find, much later."""
+    engine = ScriptedEngine(lambda request: Script(say("a", "b")))
+
+    async def run() -> "weakref.ref[RunningAnswer]":
+        answer = RunningAnswer(engine, ask(*range(count)), stay)
+        async with answer:
+            await read_all(answer)
+        await asyncio.sleep(0)
+        return weakref.ref(answer)
+
+    gc.disable()
+    try:
+        assert asyncio.run(run())() is None
+    finally:
+        gc.enable()
