@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pellucid import errors
-from pellucid.errors import PellucidError, ResourceError
+from pellucid.errors import PellucidError, ResourceError, quote
 from pellucid.explorer.client import make_environment, name_end
 from pellucid.server.app import make_ending_error
 from pellucid.server.engine_lines import (
@@ -221,17 +221,24 @@ class EngineClient:
             self._write({"id": id, "do": "cancel"})
             running.fail(make_error())
 
+    async def _start_process(self) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                # -P: no module of the current folder is imported
+                *(sys.executable, "-P", "-m", self._module, json.dumps(self.options._asdict())),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=MOST_LINE,
+                env=make_environment(THREADS | os.environ),
+                start_new_session=True,  # Ctrl-C at a terminal is the parent's
+            )
+        except OSError as error:
+            self._state = "unhealthy"
+            raise ResourceError(f"the engine's process cannot be started: {quote(error)}.") from None
+
     async def _open(self) -> asyncio.subprocess.Process:
         """Returns a process that has loaded the model."""
-        process = await asyncio.create_subprocess_exec(
-            # -P: no module of the current folder is imported
-            *(sys.executable, "-P", "-m", self._module, json.dumps(self.options._asdict())),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=MOST_LINE,
-            env=make_environment(THREADS | os.environ),
-            start_new_session=True,  # Ctrl-C at a terminal is the parent's
-        )
+        process = await self._start_process()
         try:
             assert process.stdout is not None
             line = await process.stdout.readline()
@@ -256,7 +263,7 @@ class EngineClient:
             logger.error("the engine is started again")
             self.load = self.load._replace(restarts=1)
             await self._read(await self._open())
-        except (PellucidError, OSError) as error:
+        except PellucidError as error:
             logger.error("%s", error)
         self._state = "unhealthy"
         logger.error("the engine is not started again: /health says so, and requests are refused")

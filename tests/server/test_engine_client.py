@@ -76,6 +76,18 @@ def test_a_model_that_does_not_load_raises_its_own_error(model: str, kind: type[
     asyncio.run(run())
 
 
+def test_a_process_that_cannot_be_started_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+
+    async def run() -> None:
+        async with run_client() as client:
+            with pytest.raises(ResourceError, match="cannot be started"):
+                await client.start()
+            assert client.state == "unhealthy"
+
+    asyncio.run(run())
+
+
 def test_a_killed_process_fails_every_request_and_is_restarted_once() -> None:
     async def run() -> None:
         async with run_client("slow") as client:
