@@ -282,14 +282,18 @@ class Engine:
         return handle
 
     def _sweep(self) -> None:
-        """Removes requests that are cancelled or done."""
+        """Removes requests that are cancelled or done; of those that wait, which may be many, none is done
+        by itself."""
         with self.changed:
-            for handle in [*self._running, *self._waiting]:
-                is_over = handle.is_cancelled or handle.is_abandoned or handle.strategy.is_done
-                if not handle.is_done and is_over:
+            over = [
+                one for one in self._running if one.is_cancelled or one.is_abandoned or one.strategy.is_done
+            ]
+            for handle in [*over, *(one for one in self._waiting if one.is_cancelled)]:
+                if not handle.is_done:
                     self._end(handle, "cancelled")
             self._running = [handle for handle in self._running if not handle.is_done]
-            self._waiting = deque(handle for handle in self._waiting if not handle.is_done)
+            if any(handle.is_done for handle in self._waiting):
+                self._waiting = deque(handle for handle in self._waiting if not handle.is_done)
 
     def _end(self, handle: Handle, reason: str, error: Exception | None = None) -> None:
         handle.error, handle.is_done = error, True

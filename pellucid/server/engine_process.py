@@ -299,6 +299,7 @@ def read_options(argument: str) -> EngineOptions:
 def open_engine(options: EngineOptions) -> "tuple[Model, Engine]":
     """Returns the model with its weights, and its engine."""
     from pellucid.generation.engine import Engine
+    from pellucid.generation.slots import CHUNK
     from pellucid.workbench.generation_options import read_engine_options
     from pellucid.workbench.model import Model
 
@@ -311,6 +312,7 @@ def open_engine(options: EngineOptions) -> "tuple[Model, Engine]":
         stop_ids=model.stop,
         slots=slots,
         queue=options.queue + slots,  # a request may take several slots, so that more of them wait
+        budget=slots + CHUNK,  # a chunk of a prompt beside a token of every text, so that no text waits long
         **given,
     )
     return model, engine
