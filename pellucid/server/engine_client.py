@@ -46,8 +46,6 @@ MOST_LINE = 2**28
 """Bytes of one step: the scores of the longest prompt are tens of megabytes."""
 MOST_UNSENT = 2**26
 """Bytes of requests that the process has not taken yet; more are refused."""
-UNREADABLE = (ValueError, TypeError, LookupError)
-"""What reading a line raises that is not one of the engine's."""
 CLOSE_SECONDS = 2.0
 """How long the process may take to end by itself."""
 
@@ -249,9 +247,9 @@ class EngineClient:
         except BaseException as error:
             self._state = "unhealthy"
             await end_process(process)
-            if isinstance(error, UNREADABLE):
-                raise ResourceError("the engine's process wrote a line that cannot be read.") from None
-            raise
+            if isinstance(error, PellucidError) or not isinstance(error, Exception):
+                raise
+            raise ResourceError("the engine's process wrote a line that cannot be read.") from None
         self.load = self.load._replace(slots=self.ready.slots)
         self._process, self._state = process, "ready"
         return process
@@ -278,8 +276,8 @@ class EngineClient:
                 self.take(step := parse_step(line))
                 if step.prompts:
                     await asyncio.sleep(0)  # of the many lines of a long prompt, one at a time
-        except UNREADABLE:  # nothing that follows such a line can be trusted
-            logger.error("the engine's process wrote a line that cannot be read")
+        except Exception as error:  # nothing that follows such a line can be trusted
+            logger.error("a line of the engine's process cannot be read: %s", type(error).__name__)
         finally:
             watch.cancel()
             self._process, self._state = None, "loading"

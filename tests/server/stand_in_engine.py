@@ -2,7 +2,7 @@
 
 It obeys `engine_lines`. Every choice of a request gets the text " 0", " 1", " 2" …, one piece in each step,
 up to `max_new_tokens`. What it should do wrong stands in the name of the model's folder: "fails" does not
-load, "ends" ends while it loads, "loads" loads for ever, "garbles" writes a line that is not JSON, and with
+load, "ends" ends while it loads, "loads" loads for ever, "garbles" writes another line, and with
 "slow" a step takes 50 ms instead of 1.
 """
 
@@ -94,7 +94,7 @@ def main(argument: str) -> None:
     ready = EngineReady(slots, 512, 4096)
     stand_in.write(json.dumps({"ready": ready._asdict()}).encode() + b"\n")
     if "garbles" in model:
-        stand_in.write(b"not a line of the engine\n")
+        stand_in.write(b'["not a line of the engine"]\n')
     stand_in.run()
 
 
