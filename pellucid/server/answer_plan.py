@@ -54,6 +54,8 @@ class AnswerPlan:
     prompts: tuple[PlannedPrompt, ...]
     sampling: Mapping[str, Any]
     """The settings of every prompt but the seed, as `Sampling.read` reads them."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The field of the request that gives each setting."""
     n: int = 1
     top_logprobs: int | None = None
     has_echo: bool = False

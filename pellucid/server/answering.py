@@ -1,15 +1,17 @@
 """The requests of one answer in the engine: sent and read together, cancelled where the client leaves."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from starlette.types import Receive
 
 from pellucid.server.engine_lines import GenerateRequest, Piece
+from pellucid.server.limits import RequestError
 from pellucid.server.metrics import AnswerMeter, Outcome
 from pellucid.server.request import ClientDisconnected, wait_until_disconnected
+from pellucid.server.sampling import name_field
 from pellucid.server.served import RunningRequest, ServingEngine
 
 PlacedPieces = list[tuple[int, list[Piece]]]
@@ -28,8 +30,10 @@ class RunningAnswer:
         requests: Sequence[GenerateRequest],
         receive: Receive,
         meter: AnswerMeter | None = None,
+        sources: Mapping[str, str] | None = None,
     ) -> None:
         self._engine, self._requests, self._receive, self._meter = engine, requests, receive, meter
+        self._sources = sources or {}
         self.running: list[RunningRequest] = []
         self.prompt_tokens = sum(len(request.prompt) for request in requests)
         self.completion_tokens = 0
@@ -58,8 +62,9 @@ class RunningAnswer:
     ) -> None:
         assert self._watch is not None
         self._cancel()
-        if self._meter is not None:
-            self._meter.end(_name_outcome(error), self.prompt_tokens, self.completion_tokens)
+        outcome = _name_outcome(error)
+        if self._meter is not None and outcome is not None:
+            self._meter.end(outcome, self.prompt_tokens, self.completion_tokens)
         for task in (self._watch, *self._readers):
             task.cancel()
         await asyncio.gather(self._watch, *self._readers, return_exceptions=True)
@@ -70,10 +75,13 @@ class RunningAnswer:
 
         It raises a RequestError where a request failed, and ClientDisconnected where the client left.
         """
-        if self._readers:
-            found = await self._read_several()
-        else:
-            found = [(0, pieces)] if (pieces := await self.running[0].read()) else []
+        try:
+            if self._readers:
+                found = await self._read_several()
+            else:
+                found = [(0, pieces)] if (pieces := await self.running[0].read()) else []
+        except RequestError as error:  # of the engine, which knows settings and not the request's fields
+            raise name_field(str(error), self._sources) if error.status == 400 else error from None
         assert self._watch is not None
         if self._watch.done():
             raise ClientDisconnected
@@ -112,7 +120,13 @@ class RunningAnswer:
             running.cancel()
 
 
-def _name_outcome(error: BaseException | None) -> Outcome:
-    if error is None:
-        return "complete"
-    return "cancelled" if isinstance(error, ClientDisconnected) else "failed"
+def _name_outcome(error: BaseException | None) -> Outcome | None:
+    """Returns how an answer ended; None where its request was refused."""
+    match error:
+        case None:
+            return "complete"
+        case ClientDisconnected():
+            return "cancelled"
+        case RequestError() if error.status < 500:
+            return None
+    return "failed"

@@ -11,7 +11,7 @@ from pellucid.server.event_stream import EventStream
 from pellucid.server.fields import read_fields
 from pellucid.server.logprobs import make_chat_logprobs
 from pellucid.server.request import check_no_query, read_json
-from pellucid.server.sampling import read_sampling
+from pellucid.server.sampling import list_sources, read_sampling
 from pellucid.server.served import ServedModel
 from pellucid.server.whole_answer import make_whole
 from pellucid.workbench.generation_options import own_settings
@@ -63,6 +63,7 @@ async def plan_chat(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:
         served.name,
         (PlannedPrompt(ids, seed),),
         sampling.to_dict(),
+        list_sources(values),
         n=sampling.n,
         top_logprobs=values["top_logprobs"] if values["logprobs"] else None,
         has_explanation=values["explain"],

@@ -14,7 +14,7 @@ from pellucid.server.event_stream import EventStream
 from pellucid.server.fields import read_fields
 from pellucid.server.logprobs import make_completion_logprobs
 from pellucid.server.request import check_no_query, read_json
-from pellucid.server.sampling import read_sampling
+from pellucid.server.sampling import list_sources, read_sampling
 from pellucid.server.served import ServedModel
 from pellucid.server.whole_answer import make_whole
 from pellucid.text.tokenizer import Tokenizer
@@ -69,6 +69,7 @@ async def plan_completions(served: ServedModel, values: dict[str, Any]) -> Answe
         served.name,
         tuple(prompts),
         sampling.to_dict(),
+        list_sources(values),
         n=sampling.n,
         top_logprobs=values["logprobs"],
         has_echo=values["echo"],

@@ -40,7 +40,9 @@ class EventStream(Response):
         is_started = False
         try:
             requests = self._plan.make_requests()
-            async with RunningAnswer(self._served.engine, requests, receive, self._meter) as answer:
+            async with RunningAnswer(
+                self._served.engine, requests, receive, self._meter, self._plan.sources
+            ) as answer:
                 found = await answer.read()
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
                 is_started = True

@@ -26,14 +26,23 @@ def read_sampling(
     >>> read_sampling({"max_tokens": 16, "seed": 7}, {"temperature": 0.6})
     Sampling(temperature=0.6, max_new_tokens=16, seed=7)
     """
-    sources = {SETTING_OF[name]: name for name in values if name in SETTING_OF}
+    sources = list_sources(values)
     given = {setting: values[name] for setting, name in sources.items() if values[name] is not None}
     if room is not None:
         given.setdefault("max_new_tokens", room)
     try:
         return resolve_sampling(own, None, _choose_temperature(own or {}, given) | given).sampling
     except UsageError as error:
-        raise _name_field(str(error), sources) from None
+        raise name_field(str(error), sources) from None
+
+
+def list_sources(values: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the field that gives each setting.
+
+    >>> list_sources({"prompt": ["A"], "max_tokens": 16})
+    {'max_new_tokens': 'max_tokens'}
+    """
+    return {SETTING_OF[name]: name for name in values if name in SETTING_OF}
 
 
 def _choose_temperature(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, float]:
@@ -43,9 +52,9 @@ def _choose_temperature(own: Mapping[str, Any], given: Mapping[str, Any]) -> dic
     return {"temperature": DEFAULT_TEMPERATURE} if is_open else {}
 
 
-def _name_field(message: str, sources: Mapping[str, str]) -> RequestError:
-    """Returns the error of settings that cannot be combined, with the names that the request has for them;
-    a message begins with the setting's name."""
+def name_field(message: str, sources: Mapping[str, str]) -> RequestError:
+    """Returns the error of settings that cannot be, with the names that the request has for them; a message
+    begins with the setting's name."""
     message = name_wire(message, {**WIRE_NAMES, **sources})
     first = re.match(r"\w*", message)
     param = first[0] if first and first[0] in SETTING_OF else None

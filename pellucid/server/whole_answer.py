@@ -30,7 +30,7 @@ async def make_whole(
 ) -> Response:
     """Returns the answer when every choice has ended."""
     choices = [WholeChoice() for _ in range(len(plan.prompts) * plan.n)]
-    async with RunningAnswer(served.engine, plan.make_requests(), receive, meter) as answer:
+    async with RunningAnswer(served.engine, plan.make_requests(), receive, meter, plan.sources) as answer:
         while found := await answer.read():
             for place, pieces in found:
                 for piece in pieces:

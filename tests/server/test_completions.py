@@ -212,11 +212,28 @@ def test_a_prompt_that_fills_the_context_is_answered() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_the_engine_refuses_has_its_own_status(stream: bool) -> None:
-    reply, _ = ask(Script(error=RequestError("regex cannot be read.", 400)), stream=stream)
-    assert reply.status == 400 and reply.error["message"] == "regex cannot be read."
-    reply, _ = ask(Script(error=RequestError("the engine ended.", 503, Retry_After="5")), stream=stream)
+@pytest.mark.parametrize("prompts", [1, 2])
+def test_what_the_engine_refuses_has_its_own_status_and_the_name_of_the_field(
+    stream: bool, prompts: int
+) -> None:
+    body: dict[str, Any] = {"prompt": ["the"] * prompts, "stream": stream}
+    reply, _ = ask(Script(error=RequestError("regex='(' cannot be used.", 400)), **body)
+    assert reply.status == 400 and reply.error["param"] == "regex"
+    reply, _ = ask(Script(error=RequestError("max_new_tokens=5 is not enough.", 400)), **body)
+    assert reply.error["message"] == "max_tokens=5 is not enough." and reply.error["param"] == "max_tokens"
+    schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "what"}}}
+    refused = Script(error=RequestError("json_schema, at #: the type is wrong.", 400))
+    assert ask(refused, **body, response_format=schema)[0].error["param"] == "response_format"
+    reply, _ = ask(Script(error=RequestError("the engine ended.", 503, Retry_After="5")), **body)
     assert reply.status == 503 and reply.headers["retry-after"] == "5"
+
+
+@pytest.mark.parametrize(("status", "count"), [(400, 0), (503, 1)])
+def test_only_failures_of_the_server_are_counted_as_errors(status: int, count: int) -> None:
+    engine = ScriptedEngine(lambda request: Script(error=RequestError("it failed.", status)))
+    called = Called(engine)
+    assert called.ask(PATH, prompt="a").status == status
+    assert f"pellucid_errors_total {count}.0".encode() in called.served.metrics.write(engine.load)
 
 
 def test_a_choice_that_the_engine_ended_is_not_an_answer() -> None:
