@@ -65,6 +65,10 @@ def test_pieces_are_the_whole_text_however_they_are_cut(tokenizer: Tokenizer, da
     sizes = data.draw(st.lists(st.integers(1, 3), max_size=len(tokens)))
     pieces, single = cut(tokens, sizes), cut(tokens, [1] * len(tokens))
     whole = cut(tokens, [len(tokens)])[0]
+    decoder, offset = tokenizer.decode_stream(), 0
+    for token in tokens:
+        assert token.offset == offset, "held back or not, the characters before it are counted"
+        offset += len(decoder.feed(token.id))
     assert join(pieces) == join(single) == whole.text == "".join(token.text for token in tokens)
     assert list_ids(pieces) == list_ids(single) == list_ids([whole])
     assert sum(piece.new_tokens for piece in pieces) == len(tokens)

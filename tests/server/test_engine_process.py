@@ -6,6 +6,7 @@ import math
 import queue
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from pellucid.server.engine_process import (
     read_options,
 )
 from pellucid.workbench.model import Model
+from tests.server.small_model import make_small_model
 
 
 class DirectWorker(EngineWorker):
@@ -182,6 +184,30 @@ def test_log_probabilities_are_those_of_a_full_forward(model: Model, worker: Dir
     assert [token.offset for token in prompt[0].tokens] == [0, 1, 3]
     text = worker.text(1)
     assert [token.offset for token in listed[3:]] == list(range(0, len(text), 2))
+
+
+def test_a_long_prompt_is_scored_in_chunks_as_in_one_forward() -> None:
+    small = make_small_model()
+    worker = DirectWorker(small, slots=2)
+    ids = [id % 1000 for id in range(7, 7 * 301, 7)]
+    worker.generate(1, ids, {"max_new_tokens": 1}, prompt_logprobs=True, top_logprobs=20)
+    worker.generate(2, ids[:5], {"max_new_tokens": 20, "stop_ids": []})
+    worker.finish(1, 2)
+    listed = [token for line in worker.lines for scores in line.prompts for token in scores.tokens]
+    assert [token.id for token in listed] == ids
+    wanted = small.score(ids).logprobs[1:]
+    assert [token.logprob for token in listed[1:]] == pytest.approx(wanted, abs=1e-5)
+    assert all(len(token.top) == 20 for token in listed[1:])
+
+
+def test_a_worker_with_nothing_to_do_waits(worker: DirectWorker) -> None:
+    thread = threading.Thread(target=worker.run_once, daemon=True)
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive() and not worker.lines
+    worker.send(id=1, do="embed", prompt=[1])
+    thread.join(5)
+    assert not thread.is_alive() and worker.end(1).embedding
 
 
 def test_a_prompt_is_scored_without_a_new_token(model: Model, worker: DirectWorker) -> None:
