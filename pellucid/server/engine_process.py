@@ -16,10 +16,11 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import PellucidError, TokenError, UsageError, quote
+from pellucid.generation.constraints import CONSTRAINTS
 from pellucid.pipes import open_output, parse_table, read_lines
 from pellucid.pretrained import parameter_count
 from pellucid.server.alignment import ChoicePieces, score_prompt
@@ -97,14 +98,15 @@ class EngineWorker:
         self._cache_dtype = cache_dtype
         """Of keys and values, where it is not the model's."""
         self._texts: dict[int, ServedText] = {}
-        self._embeds: deque[Command] = deque()
+        self._slow: deque[Command] = deque()
+        """Embeddings, and requests with a constraint: one between two steps, so that texts go on."""
         self._pieces: list[Piece] = []
         self._prompts: list[PromptScores] = []
         self._ends: list[End] = []
         self._actions: dict[str, Callable[[Command], None]] = {
             "generate": self._generate,
             "cancel": self._cancel,
-            "embed": self._embeds.append,
+            "embed": self._slow.append,
             "refuse": self._refuse,
         }
 
@@ -117,8 +119,8 @@ class EngineWorker:
         """Takes all commands, waiting for one where there is nothing to do, and runs one step."""
         try:
             self._take_commands()
-            if self._embeds:  # one between two steps, so that texts go on
-                self._embed(self._embeds.popleft())
+            if self._slow:
+                self._follow_slow(self._slow.popleft())
             if self._texts:
                 self.engine.step()
             for text in list(self._texts.values()):
@@ -133,7 +135,7 @@ class EngineWorker:
 
     def _count(self) -> tuple[int, int]:
         slots = self.engine.slots
-        return slots.count - len(slots.free), self.engine.n_waiting
+        return slots.count - len(slots.free), self.engine.n_waiting + len(self._slow)
 
     def _write_news(self) -> None:
         """Writes a line of what changed. Scores of prompts and ledgers have lines of their own: they may be
@@ -157,7 +159,7 @@ class EngineWorker:
     # ---- commands
 
     def _take_commands(self) -> None:
-        is_idle = not (self._texts or self._embeds or self._ends)
+        is_idle = not (self._texts or self._slow or self._ends)
         while True:
             try:
                 command = self._commands.get(block=is_idle)
@@ -170,7 +172,19 @@ class EngineWorker:
         assert command.given is not None and command.request is not None
         if command.id in self._texts:
             self._ends.append(End(0, error=f"the request {command.id} runs already.", is_fault=True))
-            return
+        elif any(getattr(command.request.sampling, name) is not None for name in CONSTRAINTS):
+            self._slow.append(command)
+        else:
+            self._add(command)
+
+    def _follow_slow(self, command: Command) -> None:
+        if command.do == "generate":
+            self._add(command)
+        else:
+            self._embed(command)
+
+    def _add(self, command: Command) -> None:
+        assert command.given is not None and command.request is not None
         try:
             handle = self.engine.add(command.request)
         except Exception as error:
@@ -183,8 +197,8 @@ class EngineWorker:
         if text is not None:
             text.handle.cancel()
             self._ends.append(End(command.id, text.handle.seed))
-        elif found := [one for one in self._embeds if one.id == command.id]:
-            self._embeds.remove(found[0])
+        elif found := [one for one in self._slow if one.id == command.id]:
+            self._slow.remove(found[0])
             self._ends.append(End(command.id))
 
     def _refuse(self, command: Command) -> None:
@@ -193,15 +207,23 @@ class EngineWorker:
     # ---- after a step
 
     def _collect(self, text: ServedText) -> None:
-        """Adds what is new of a request to the line."""
+        """Adds what is new of a request to the line; a defect there ends this request alone."""
+        try:
+            self._collect_news(text)
+        except Exception as error:
+            self._texts.pop(text.id, None)
+            text.handle.cancel()
+            self._ends.append(describe_error(text.id, error))
+
+    def _collect_news(self, text: ServedText) -> None:
         pieces = text.make_pieces()
         if text.waits_for_prompt and text.handle.error is None and (pieces or text.handle.is_done):
             text.waits_for_prompt = False
             self._prompts.append(self._score_prompt(text))
         self._pieces += pieces
         if text.handle.is_done:
-            del self._texts[text.id]
             self._ends.append(self._end(text))
+            del self._texts[text.id]
 
     def _score_prompt(self, text: ServedText) -> PromptScores:
         handle, tokenizer = text.handle, self.engine.tokenizer
@@ -211,6 +233,7 @@ class EngineWorker:
     def _end(self, text: ServedText) -> End:
         try:
             completions = text.handle.result()
+            check_count(completions, len(text.choices))
             ledger = self._make_ledger(text, completions) if text.given.ledger else None
         except Exception as error:
             return describe_error(text.id, error)
@@ -242,14 +265,23 @@ class EngineWorker:
 
     def _fail(self, error: Exception) -> None:
         """Ends every request that has no end yet, and those whose end was not written."""
-        waiting = [*self._texts, *(one.id for one in self._embeds), *(end.request for end in self._ends)]
+        waiting = [*self._texts, *(one.id for one in self._slow), *(end.request for end in self._ends)]
         for text in self._texts.values():
             text.handle.cancel()
         self._texts.clear()
-        self._embeds.clear()
+        self._slow.clear()
         self._pieces, self._prompts, self._ends = [], [], []
         ends = [describe_error(id, error) for id in waiting]
         self._write(format_step(StepLine([], [], ends, *self._count())))
+
+
+def check_count(completions: "Sequence[Completion]", n: int) -> None:
+    """Raises where a beam search ended with fewer texts than were asked for."""
+    if len(completions) < n:
+        raise UsageError(
+            f"n={n} texts are asked for, and the beam search found {len(completions)}: ask for fewer, or "
+            "allow more tokens."
+        )
 
 
 def describe_error(id: int, error: Exception) -> End:

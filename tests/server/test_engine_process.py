@@ -293,6 +293,21 @@ def test_an_embedding_that_waits_can_be_cancelled(worker: DirectWorker) -> None:
     assert worker.end(1).embedding and worker.end(2) == End(2)
 
 
+def test_texts_go_on_between_two_constraints_that_take_long(worker: DirectWorker) -> None:
+    worker.generate(1, [0, 1], {"max_new_tokens": 6})
+    for id in range(2, 7):
+        worker.generate(id, [0, 1], {"max_new_tokens": 3, "regex": f"A{{0,{id}}}( A| B)*"})
+    worker.run_once()
+    worker.run_once()
+    assert sum(piece.new_tokens for piece in worker.pieces(1)) == 2
+    assert worker.lines[-1].queue >= 3, "those that are not compiled yet wait"
+    worker.send(id=6, do="cancel")
+    worker.run_once()
+    assert worker.end(6) == End(6)
+    worker.finish(*range(1, 6))
+    assert worker.lines[-1].queue == 0
+
+
 def test_an_id_that_runs_already_is_refused_and_the_first_goes_on(worker: DirectWorker) -> None:
     worker.generate(1, [0, 1], {"max_new_tokens": 3})
     worker.generate(1, [0, 1], {"max_new_tokens": 3})
@@ -333,6 +348,30 @@ def test_an_error_of_the_server_ends_the_request_and_not_the_process(
     monkeypatch.undo()
     worker.generate(3, [0, 1], {"max_new_tokens": 3})
     assert worker.finish(3).end(3).error is None and worker.lines[-1].slots == 0
+
+
+def test_a_defect_in_what_a_request_returns_ends_it_alone(
+    worker: DirectWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(engine_process, "score_prompt", fail)
+    worker.generate(1, [0, 1], {"max_new_tokens": 2}, prompt_logprobs=True, top_logprobs=0)
+    worker.generate(2, [0, 1], {"max_new_tokens": 4})
+    worker.finish(1, 2)
+    assert worker.end(1).is_fault
+    assert worker.end(2).error is None and sum(piece.new_tokens for piece in worker.pieces(2)) == 4
+    assert worker.lines[-1].slots == 0
+
+
+def test_a_search_that_finds_fewer_texts_than_were_asked_for_is_refused(worker: DirectWorker) -> None:
+    worker.generate(1, [0, 1], {"beams": 3, "n": 2, "max_new_tokens": 1, "forced_tokens": [2]})
+    worker.generate(2, [0, 1], {"max_new_tokens": 4})
+    worker.finish(1, 2)
+    error = worker.end(1).error
+    assert error is not None and "n=2" in error and not worker.end(1).is_fault
+    assert worker.end(2).error is None
 
 
 def test_a_defect_of_the_loop_ends_every_request_and_not_the_process(
