@@ -47,8 +47,8 @@ SLOTS = 32
 """Texts that run at once by default, where the memory holds them."""
 SHARE = 0.5
 """Of the free memory, what their keys and values may take by default."""
-MOST_CANDIDATE_ROWS = 200_000
-"""Of the ledger in one answer: about 20 megabytes."""
+MOST_CANDIDATES = 100_000
+"""Of all tokens in the ledger of one answer, which takes about 30 megabytes with as many."""
 FEW_PARAMETERS = 20_000_000
 """Of a model that is computed with one thread: its products are so small that two threads take a third more
 processor time for the same text, and the HTTP process has a core of its own."""
@@ -69,12 +69,16 @@ class ServedText:
         self.choices = [ChoicePieces(id, choice, lists_tokens) for choice in range(count)]
         self.waits_for_prompt = given.prompt_logprobs
         """Whether the scores of its prompt are still to come."""
+        self.n_candidates = 0
+        """In the entries of its ledger so far."""
 
     def make_pieces(self) -> list[Piece]:
         """Returns the pieces that are new."""
         tokens = self.handle.take()
         if not tokens:
             return []
+        if self.given.ledger:
+            self.n_candidates += sum(len(token.entry.candidates) for token in tokens if token.entry)
         if len(tokens) == 1:
             found = [self.choices[tokens[0].choice].add(tokens)]
         else:
@@ -217,6 +221,17 @@ class EngineWorker:
 
     def _collect_news(self, text: ServedText) -> None:
         pieces = text.make_pieces()
+        if text.n_candidates > MOST_CANDIDATES:
+            del self._texts[text.id]
+            text.handle.cancel()
+            self._ends.append(
+                End(
+                    text.id,
+                    error=f"the ledger has more than {MOST_CANDIDATES:,} candidates: ask for "
+                    "fewer tokens, or for a smaller temperature.",
+                )
+            )
+            return
         if text.waits_for_prompt and text.handle.error is None and (pieces or text.handle.is_done):
             text.waits_for_prompt = False
             self._prompts.append(self._score_prompt(text))
@@ -247,12 +262,6 @@ class EngineWorker:
         from pellucid.generation.ledger.file import make_file_data
         from pellucid.workbench.ledgers import make_ledger
 
-        rows = sum(len(entry.candidates) for one in completions for entry in one.entries)
-        if rows > MOST_CANDIDATE_ROWS:
-            raise UsageError(
-                f"the ledger has {rows:,} candidates, and an answer at most {MOST_CANDIDATE_ROWS:,}: ask for "
-                "fewer tokens, or for a smaller temperature."
-            )
         request = text.handle.request
         return make_file_data(make_ledger(self.model, request, completions, cache_dtype=self._cache_dtype))
 

@@ -239,7 +239,7 @@ def test_a_request_that_asks_for_no_numbers_gets_none(worker: DirectWorker) -> N
 
 
 def test_the_ledger_is_the_file_that_the_model_writes(
-    model: Model, worker: DirectWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, worker: DirectWorker, tmp_path: Path
 ) -> None:
     worker.generate(1, [0, 1], {**SAMPLING, "seed": 3, "n": 2}, ledger=True)
     found = worker.finish(1).end(1).ledger
@@ -249,9 +249,17 @@ def test_the_ledger_is_the_file_that_the_model_writes(
     assert found is not None and found.pop("sources") == {}
     wanted.pop("sources")
     assert found == wanted
-    monkeypatch.setattr(engine_process, "MOST_CANDIDATE_ROWS", 3)
-    worker.generate(2, [0, 1], {**SAMPLING, "seed": 3}, ledger=True)
-    assert "fewer tokens" in str(worker.finish(2).end(2).error)
+
+
+def test_a_ledger_that_grows_too_large_ends_its_request(
+    worker: DirectWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_process, "MOST_CANDIDATES", 10)  # each token has four
+    worker.generate(1, [0, 1], {**SAMPLING, "seed": 3}, ledger=True)
+    worker.generate(2, [0, 1], {**SAMPLING, "seed": 3})
+    worker.finish(1, 2)
+    assert "10 candidates" in str(worker.end(1).error) and not worker.end(1).is_fault
+    assert len(worker.pieces(1)) == 2 and worker.end(2).error is None and worker.lines[-1].slots == 0
 
 
 def test_an_embedding_is_the_mean_of_the_final_hidden_states(model: Model, worker: DirectWorker) -> None:
