@@ -25,12 +25,15 @@ def check_sampling(served: ServedModel, sampling: Sampling) -> None:
         )
 
 
-def check_prompt_length(served: ServedModel, sampling: Sampling, length: int, param: str) -> None:
-    """Raises where a prompt, alone or with the new tokens that are asked for, does not fit the context."""
+def check_prompt_length(
+    served: ServedModel, sampling: Sampling, length: int, param: str, new_param: str = "max_tokens"
+) -> None:
+    """Raises where a prompt, alone or with the new tokens that are asked for, does not fit the context; the
+    error names the field of the one or of the other."""
     config, new = served.pretrained.config, sampling.max_new_tokens or 0
     if sampling.context == "refuse" and length + new > config.context_length:
         has_room = length < config.context_length
-        raise served.encoder.make_context_error(length, "max_tokens" if has_room else param, new)
+        raise served.encoder.make_context_error(length, new_param if has_room else param, new)
     with request_errors(param):
         check_fits(length, sampling, config.context_length, config.mask.bidirectional_prefix)
 

@@ -8,9 +8,8 @@ from starlette.responses import Response
 from pellucid.server.answer_plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
 from pellucid.server.answer_settings import check_prompt_length, check_sampling
 from pellucid.server.event_stream import EventStream
-from pellucid.server.fields import read_fields
 from pellucid.server.logprobs import make_chat_logprobs
-from pellucid.server.request import check_no_query, read_json
+from pellucid.server.request_values import read_values
 from pellucid.server.sampling import list_sources, read_sampling
 from pellucid.server.served import ServedModel
 from pellucid.server.whole_answer import make_whole
@@ -36,10 +35,7 @@ CHAT_FORM = AnswerForm(
 async def answer_chat(served: ServedModel, request: Request) -> Response:
     """Answers with the next message of a conversation."""
     meter = served.metrics.begin_answer()
-    check_no_query(request.scope)
-    body = await read_json(request.scope, request.receive, request.scope["access"].limits)
-    values = read_fields("chat", body)
-    served.check_name(values["model"])
+    values = await read_values(served, request, "chat")
     plan = await plan_chat(served, values)
     if values["stream"]:
         return EventStream(served, plan, meter)
@@ -56,14 +52,16 @@ async def plan_chat(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:
     ids, stop_ids = await served.encoder.ask(values["messages"])
     room = max(1, served.pretrained.config.context_length - len(ids))
     sampling = read_sampling({"stop_ids": stop_ids, **values}, own, room)
-    check_prompt_length(served, sampling, len(ids), "messages")
+    sources = list_sources(values)
+    new_param = sources.get("max_new_tokens", "messages")
+    check_prompt_length(served, sampling, len(ids), "messages", new_param)
     seed = draw_seed() if sampling.seed is None else sampling.seed
     return AnswerPlan(
         CHAT_FORM,
         served.name,
         (PlannedPrompt(ids, seed),),
         sampling.to_dict(),
-        list_sources(values),
+        sources,
         n=sampling.n,
         top_logprobs=values["top_logprobs"] if values["logprobs"] else None,
         has_explanation=values["explain"],

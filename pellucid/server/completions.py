@@ -11,9 +11,8 @@ from pellucid.generation.output import DECODED_PROMPT
 from pellucid.server.answer_plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
 from pellucid.server.answer_settings import check_prompt_length, check_sampling, find_place
 from pellucid.server.event_stream import EventStream
-from pellucid.server.fields import read_fields
 from pellucid.server.logprobs import make_completion_logprobs
-from pellucid.server.request import check_no_query, read_json
+from pellucid.server.request_values import read_values
 from pellucid.server.sampling import list_sources, read_sampling
 from pellucid.server.served import ServedModel
 from pellucid.server.whole_answer import make_whole
@@ -34,10 +33,7 @@ COMPLETION_FORM = AnswerForm(
 async def complete(served: ServedModel, request: Request) -> Response:
     """Answers with a text for each prompt and choice."""
     meter = served.metrics.begin_answer()
-    check_no_query(request.scope)
-    body = await read_json(request.scope, request.receive, request.scope["access"].limits)
-    values = read_fields("completions", body)
-    served.check_name(values["model"])
+    values = await read_values(served, request, "completions")
     plan = await plan_completions(served, values)
     if values["stream"]:
         return EventStream(served, plan, meter)

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from pellucid.server.answer_settings import find_place
 from pellucid.server.app import make_answer
-from pellucid.server.fields import read_fields
-from pellucid.server.request import check_no_query, read_json, run_while_connected
+from pellucid.server.request import run_while_connected
+from pellucid.server.request_values import read_values
 from pellucid.server.served import ServedModel, ServingEngine
 
 MOST_CONCURRENT = 8
@@ -22,10 +22,7 @@ MOST_CONCURRENT = 8
 
 async def embed(served: ServedModel, request: Request) -> Response:
     """Answers with a vector for each input, in their order."""
-    check_no_query(request.scope)
-    body = await read_json(request.scope, request.receive, request.scope["access"].limits)
-    values = read_fields("embeddings", body)
-    served.check_name(values["model"])
+    values = await read_values(served, request, "embeddings")
     return make_answer(await run_while_connected(request.receive, write_embeddings(served, values)))
 
 

@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from pellucid.pretrained import Pretrained
 from pellucid.server.app import make_answer
-from pellucid.server.fields import FieldEndpoint, read_fields
 from pellucid.server.limits import RequestError
-from pellucid.server.request import check_no_query, read_json
+from pellucid.server.request_values import read_values
 from pellucid.server.served import ServedModel
 from pellucid.text.tokenizer import Tokenizer
 
@@ -42,14 +41,6 @@ async def show_tokenizer(served: ServedModel, request: Request) -> Response:
     """Answers with the tokenizer's special tokens and the chat template."""
     info = describe_tokenizer(served.pretrained, served.encoder.need_tokenizer())
     return make_answer(json.dumps(info).encode())
-
-
-async def read_values(served: ServedModel, request: Request, endpoint: FieldEndpoint) -> dict[str, Any]:
-    check_no_query(request.scope)
-    body = await read_json(request.scope, request.receive, request.scope["access"].limits)
-    values = read_fields(endpoint, body)
-    served.check_name(values["model"])
-    return values
 
 
 async def encode_values(served: ServedModel, values: dict[str, Any]) -> Sequence[int]:

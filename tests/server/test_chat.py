@@ -76,6 +76,7 @@ def test_a_conversation_that_does_not_fit_is_refused(stream: bool) -> None:
     for body, param in (
         ({"messages": [{"role": "user", "content": "a " * 60}]}, "messages"),
         ({"max_tokens": 31}, "max_tokens"),
+        ({"max_completion_tokens": 31}, "max_completion_tokens"),
     ):
         reply, asked = ask(**body, stream=stream)
         assert reply.status == 400 and not asked
