@@ -3,9 +3,15 @@
 from pellucid.errors import PellucidError
 from pellucid.generation.context import check_fits
 from pellucid.generation.settings.sampling import Sampling
+from pellucid.server.answer_plan import AnswerPlan
 from pellucid.server.limits import RequestError
 from pellucid.server.request import request_errors
 from pellucid.server.served import ServedModel
+
+MOST_LOGPROBS = 2**20
+"""Of one answer: about 250 megabytes of memory, and 40 of JSON."""
+MOST_ECHO = 2**25
+"""Characters of prompts that one answer repeats."""
 
 
 def check_sampling(served: ServedModel, sampling: Sampling) -> None:
@@ -36,6 +42,30 @@ def check_prompt_length(
         raise served.encoder.make_context_error(length, new_param if has_room else param, new)
     with request_errors(param):
         check_fits(length, sampling, config.context_length, config.mask.bidirectional_prefix)
+
+
+def check_size(plan: AnswerPlan) -> None:
+    """Raises where an answer would have more numbers, or more of its prompts, than the server holds for one.
+
+    A prompt is repeated with each of its choices, and so are its numbers: few bytes can ask for gigabytes.
+    """
+    new, echoed = plan.sampling.get("max_new_tokens") or 0, plan.has_echo
+    if plan.top_logprobs is not None:
+        tokens = sum(new + len(prompt.ids) * echoed for prompt in plan.prompts)
+        count = tokens * plan.n * (1 + plan.top_logprobs)
+        if count > MOST_LOGPROBS:
+            raise RequestError(
+                f"an answer has at most {MOST_LOGPROBS:,} log-probabilities, and this could have {count:,}: "
+                "ask for fewer at each place, for fewer tokens or choices, or send fewer prompts at a time.",
+                param="logprobs",
+            )
+    characters = sum(len(prompt.text) for prompt in plan.prompts) * plan.n * echoed
+    if characters > MOST_ECHO:
+        raise RequestError(
+            f"an answer repeats at most {MOST_ECHO:,} characters of prompts, and echo would repeat "
+            f"{characters:,}: send fewer prompts at a time, or ask for fewer choices.",
+            param="echo",
+        )
 
 
 def find_place(param: str, place: int, count: int) -> str:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pellucid.server.answer_plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
-from pellucid.server.answer_settings import check_prompt_length, check_sampling
+from pellucid.server.answer_settings import check_prompt_length, check_sampling, check_size
 from pellucid.server.event_stream import EventStream
 from pellucid.server.logprobs import make_chat_logprobs
 from pellucid.server.request_values import read_values
@@ -56,7 +56,7 @@ async def plan_chat(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:
     new_param = sources.get("max_new_tokens", "messages")
     check_prompt_length(served, sampling, len(ids), "messages", new_param)
     seed = draw_seed() if sampling.seed is None else sampling.seed
-    return AnswerPlan(
+    plan = AnswerPlan(
         CHAT_FORM,
         served.name,
         (PlannedPrompt(ids, seed),),
@@ -68,3 +68,5 @@ async def plan_chat(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:
         has_ledger=values["ledger"],
         has_usage=values["stream_options"]["include_usage"],
     )
+    check_size(plan)
+    return plan

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from pellucid.generation.output import DECODED_PROMPT
 from pellucid.server.answer_plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
-from pellucid.server.answer_settings import check_prompt_length, check_sampling, find_place
+from pellucid.server.answer_settings import check_prompt_length, check_sampling, check_size, find_place
 from pellucid.server.event_stream import EventStream
 from pellucid.server.logprobs import make_completion_logprobs
 from pellucid.server.request_values import read_values
@@ -60,7 +60,7 @@ async def plan_completions(served: ServedModel, values: dict[str, Any]) -> Answe
             text, hidden = find_given(prompt, spelled)
             await asyncio.sleep(0)  # between the many prompts of a list others have their turn
         prompts.append(PlannedPrompt(ids, seed, text, hidden))
-    return AnswerPlan(
+    plan = AnswerPlan(
         COMPLETION_FORM,
         served.name,
         tuple(prompts),
@@ -73,6 +73,8 @@ async def plan_completions(served: ServedModel, values: dict[str, Any]) -> Answe
         has_ledger=values["ledger"],
         has_usage=values["stream_options"]["include_usage"],
     )
+    check_size(plan)
+    return plan
 
 
 def spell_prompt(tokenizer: Tokenizer | None, ids: Sequence[int], is_whole: bool) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pellucid.server import answer_settings
 from pellucid.server.completions import find_given, spell_prompt
 from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.server.limits import RequestError
@@ -62,6 +63,14 @@ def test_choices_are_numbered_prompt_by_prompt() -> None:
     assert [choice["index"] for choice in found] == list(range(6))
     assert [choice["text"] for choice in found] == ["5.0", "5.1", "5.2", "6.0", "6.1", "6.2"]
     assert [request.sampling["n"] for request in engine.asked] == [3, 3]
+
+
+def test_an_answer_of_too_many_numbers_is_refused_before_the_engine_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answer_settings, "MOST_LOGPROBS", 1000)
+    reply, asked = ask(prompt=[[5] * 10] * 3, n=2, logprobs=20, echo=True, max_tokens=0)
+    assert reply.status == 400 and reply.json["error"]["param"] == "logprobs" and not asked
 
 
 def test_each_prompt_has_a_fresh_seed_unless_one_is_given() -> None:
