@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pellucid.errors import PellucidError, TokenError, UsageError, quote
+from pellucid.errors import PellucidError, UsageError, quote
 from pellucid.generation.constraints import CONSTRAINTS
 from pellucid.pipes import open_output, parse_table, read_lines
 from pellucid.pretrained import parameter_count
@@ -35,6 +35,7 @@ from pellucid.server.engine_lines import (
     StepLine,
     format_step,
 )
+from pellucid.server.text_embedding import TextEmbedding
 from pellucid.strict import check_keys, check_value
 
 if TYPE_CHECKING:  # torch is imported when the model is
@@ -103,7 +104,9 @@ class EngineWorker:
         """Of keys and values, where it is not the model's."""
         self._texts: dict[int, ServedText] = {}
         self._slow: deque[Command] = deque()
-        """Embeddings, and requests with a constraint: one between two steps, so that texts go on."""
+        """Embeddings, and requests with a constraint: a part of one between two steps, since texts go on."""
+        self._embedding: TextEmbedding | None = None
+        """Of the first of them, where it is begun."""
         self._pieces: list[Piece] = []
         self._prompts: list[PromptScores] = []
         self._ends: list[End] = []
@@ -124,7 +127,7 @@ class EngineWorker:
         try:
             self._take_commands()
             if self._slow:
-                self._follow_slow(self._slow.popleft())
+                self._follow_slow()
             if self._texts:
                 self.engine.step()
             for text in list(self._texts.values()):
@@ -181,11 +184,19 @@ class EngineWorker:
         else:
             self._add(command)
 
-    def _follow_slow(self, command: Command) -> None:
-        if command.do == "generate":
-            self._add(command)
+    def _follow_slow(self) -> None:
+        """Follows a part of the first command that takes long."""
+        command = self._slow[0]
+        if command.do == "embed":
+            end = self._embed(command)
+            self._ends += [] if end is None else [end]
+            is_over = end is not None
         else:
-            self._embed(command)
+            self._add(command)
+            is_over = True
+        if is_over:
+            self._slow.popleft()
+            self._embedding = None
 
     def _add(self, command: Command) -> None:
         assert command.given is not None and command.request is not None
@@ -202,6 +213,7 @@ class EngineWorker:
             text.handle.cancel()
             self._ends.append(End(command.id, text.handle.seed))
         elif found := [one for one in self._slow if one.id == command.id]:
+            self._embedding = None if found[0] is self._slow[0] else self._embedding
             self._slow.remove(found[0])
             self._ends.append(End(command.id))
 
@@ -265,12 +277,16 @@ class EngineWorker:
         request = text.handle.request
         return make_file_data(make_ledger(self.model, request, completions, cache_dtype=self._cache_dtype))
 
-    def _embed(self, command: Command) -> None:
+    def _embed(self, command: Command) -> End | None:
+        """Reads some tokens of a prompt; returns the end with the last of them."""
         try:
-            end = End(command.id, embedding=compute_embedding(self.model, command.prompt))
+            if self._embedding is None:
+                self._embedding = TextEmbedding(self.model, command.prompt)
+            if not self._embedding.read():
+                return None
+            return End(command.id, embedding=self._embedding.to_list())
         except Exception as error:
-            end = describe_error(command.id, error)
-        self._ends.append(end)
+            return describe_error(command.id, error)
 
     def _fail(self, error: Exception) -> None:
         """Ends every request that has no end yet, and those whose end was not written."""
@@ -279,6 +295,7 @@ class EngineWorker:
             text.handle.cancel()
         self._texts.clear()
         self._slow.clear()
+        self._embedding = None
         self._pieces, self._prompts, self._ends = [], [], []
         ends = [describe_error(id, error) for id in waiting]
         self._write(format_step(StepLine([], [], ends, *self._count())))
@@ -302,28 +319,6 @@ def describe_error(id: int, error: Exception) -> End:
     if isinstance(error, MemoryError):
         return End(id, error="there is not enough memory for this request.", is_fault=True)
     return End(id, error=f"the engine failed with {type(error).__name__}: {quote(error)}.", is_fault=True)
-
-
-def compute_embedding(model: "Model", prompt: tuple[int, ...]) -> list[float]:
-    """Returns the mean of the final hidden states of a prompt over its tokens, normalized to length 1."""
-    import torch
-
-    if not prompt:
-        raise TokenError("the prompt is empty: give at least one token.")
-    if len(prompt) > (most := model.config.context_length):
-        raise TokenError(f"{len(prompt):,} tokens do not fit the context of {most:,}: shorten the text.")
-    ids = torch.tensor([prompt], device=model.module.device)
-    model.module.check_ids(ids)
-    with torch.inference_mode():
-        mean = model.module.hidden_states(ids)[0].double().mean(0).cpu()
-    length = float(mean.norm())
-    if not 0 < length < float("inf"):
-        raise UsageError(
-            f"the mean of the hidden states has the length {length}, so that it cannot be normalized: try "
-            "another dtype, or `pellucid verify`."
-        )
-    found: list[float] = (mean / length).tolist()
-    return found
 
 
 # ---- starting

@@ -19,14 +19,13 @@ import pellucid
 from pellucid.errors import ResourceError, UsageError
 from pellucid.generation.engine import Engine
 from pellucid.model.transformer import Transformer
-from pellucid.server import engine_process
+from pellucid.server import engine_process, text_embedding
 from pellucid.server.engine_commands import Command, parse_command
 from pellucid.server.engine_lines import End, EngineOptions, Piece, StepLine, parse_step
 from pellucid.server.engine_process import (
     EngineWorker,
     choose_slots,
     choose_threads,
-    compute_embedding,
     open_engine,
     read_options,
 )
@@ -283,14 +282,20 @@ def test_a_prompt_that_cannot_be_embedded_ends_alone(worker: DirectWorker, promp
     assert worker.end(1).error and not worker.end(1).is_fault and worker.end(2).embedding
 
 
-def test_hidden_states_that_are_not_numbers_have_no_embedding(
+def test_texts_go_on_while_a_long_prompt_is_embedded(
     worker: DirectWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for value in (math.nan, 0.0, math.inf):
-        states = torch.full((1, 2, 4), value)
-        monkeypatch.setattr(Transformer, "hidden_states", lambda *_, states=states: states)
-        with pytest.raises(UsageError):
-            compute_embedding(worker.model, (0, 1))
+    monkeypatch.setattr(text_embedding, "CHUNK", 2)
+    worker.generate(9, [0], {"max_new_tokens": 12})
+    for id in (1, 2, 3):
+        worker.send(id=id, do="embed", prompt=[0, 1, 2, 3, 0, 1, 2])
+    worker.run_once()
+    worker.run_once()
+    assert not worker.ends and sum(piece.new_tokens for piece in worker.pieces(9)) == 2
+    worker.send(id=1, do="cancel")
+    worker.finish(1, 2, 3, 9)
+    assert worker.end(1) == End(1)
+    assert worker.end(2).embedding == worker.end(3).embedding is not None
 
 
 def test_an_embedding_that_waits_can_be_cancelled(worker: DirectWorker) -> None:
