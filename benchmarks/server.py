@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.server.load import make_body, spread
@@ -40,8 +41,9 @@ class Measured(NamedTuple):
     """New tokens of an answer, on average."""
 
 
-def make_environment(threads: int) -> dict[str, str]:
-    return {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
+def make_environment(threads: int | None) -> dict[str, str]:
+    """Returns the variables that set the number of threads; None leaves the choice to the engine."""
+    return {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
 
 
 def measure_server(
@@ -55,7 +57,7 @@ def measure_server(
     return found
 
 
-def measure_engine(model: Measured, streams: int, seconds: float, threads: int) -> tuple[float, float]:
+def measure_engine(model: Measured, streams: int, seconds: float, threads: int | None) -> tuple[float, float]:
     """Returns tokens per second of the engine alone, in a process of its own, and its processor time in
     microseconds per token."""
     command = [sys.executable, "-m", "benchmarks.server", "--engine", json.dumps(model), str(streams)]
@@ -72,9 +74,11 @@ def run_engine(model: Measured, streams: int, seconds: float) -> tuple[float, fl
     from pellucid.generation.handle import Handle
     from pellucid.generation.request import Request
     from pellucid.generation.settings.sampling import Sampling
+    from pellucid.server.engine_process import use_threads
     from pellucid.workbench import load
 
     held = load(model.source)
+    use_threads(held)
     engine = Engine(held.module, held.tokenizer, slots=model.slots)
     running, given, counted, cpu = list[Handle](), 0, 0, 0.0
     warm = began = time.perf_counter() + seconds / 4
@@ -104,7 +108,8 @@ def serve_llama(path: str, slots: int) -> None:
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.port, params.verbosity, params.n_parallel, params.n_ctx = 0, 0, slots, slots * PARALLEL_CONTEXT
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(os.environ["OMP_NUM_THREADS"])
+    threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     server = xllamacpp.Server(params)
     print(server.listening_address, flush=True)
     signal.pause()
@@ -123,7 +128,7 @@ def print_row(what: str, streams: int, found: dict[str, Any], *notes: str) -> No
         print(f"    {found['failed']} answers were refused")
 
 
-def measure(model: Measured, seconds: float, threads: int) -> None:
+def measure(model: Measured, seconds: float, threads: int | None) -> None:
     """Prints the figures of one model for every number of streams."""
     environment, ours = make_environment(threads), list[dict[str, Any]]()
     with run_serve(model.source, "--slots", str(model.slots), environment=environment) as server:
@@ -151,7 +156,7 @@ def measure(model: Measured, seconds: float, threads: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the engine, ours and theirs")
+    parser.add_argument("--threads", type=int, help="of the engine; if omitted, its own choice")
     parser.add_argument("--seconds", type=float, default=12.0, help="of each measurement")
     parser.add_argument("--engine", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--llama", nargs=2, help=argparse.SUPPRESS)
@@ -164,12 +169,12 @@ def main() -> None:
         serve_llama(options.llama[0], int(options.llama[1]))
         return
     machine = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-    print(f"{datetime.date.today()}  {machine}, {options.threads} threads")
+    print(f"{datetime.date.today()}  {machine}, threads: {options.threads or 'as the engine chooses'}")
     with tempfile.TemporaryDirectory() as folder:
-        from tests.server.small_model import make_small_model
+        from tests.server.served import save_small_model
 
-        make_small_model().save(f"{folder}/small")
-        measure(Measured("2.6 M", f"{folder}/small", 64, 128), options.seconds, options.threads)
+        small = save_small_model(Path(folder) / "small")
+        measure(Measured("2.5 M", str(small), 64, 128), options.seconds, options.threads)
     if path := os.environ.get("PELLUCID_SMOLLM2"):
         measure(Measured("SmolLM2", path, 32, 64), options.seconds, options.threads)
 

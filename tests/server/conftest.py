@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.served import Served, run_served, save_model
+from tests.server.served import Served, run_served, save_model, save_small_model
 from tests.server.serving import Running, run_server
 
 
@@ -24,8 +24,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a model of 2.5 million parameters and a context of 512 tokens."""
-    folder = tmp_path_factory.mktemp("small") / "small"
-    return save_model(folder, d_model=224, n_layer=4, n_head=4, context_length=512)
+    return save_small_model(tmp_path_factory.mktemp("small") / "small")
 
 
 @pytest.fixture(scope="session")

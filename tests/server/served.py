@@ -133,3 +133,8 @@ def save_model(folder: Path, vocab_size: int = 300, seed: int = 0, **sizes: Any)
     pretrained = dataclasses.replace(model.replace(weights=weights).pretrained, chat_template=TEMPLATE)
     Model(pretrained).save(folder)
     return folder
+
+
+def save_small_model(folder: Path) -> Path:
+    """Writes a model of 2.5 million parameters with a context of 512 tokens."""
+    return save_model(folder, d_model=224, n_layer=4, n_head=4, context_length=512)

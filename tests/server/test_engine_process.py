@@ -30,7 +30,6 @@ from pellucid.server.engine_process import (
     read_options,
 )
 from pellucid.workbench.model import Model
-from tests.server.small_model import make_small_model
 
 
 class DirectWorker(EngineWorker):
@@ -185,10 +184,10 @@ def test_log_probabilities_are_those_of_a_full_forward(model: Model, worker: Dir
     assert [token.offset for token in listed[3:]] == list(range(0, len(text), 2))
 
 
-def test_a_long_prompt_is_scored_in_chunks_as_in_one_forward() -> None:
-    small = make_small_model()
+def test_a_long_prompt_is_scored_in_chunks_as_in_one_forward(small_model: Path) -> None:
+    small = pellucid.load(small_model)
     worker = DirectWorker(small, slots=2)
-    ids = [id % 1000 for id in range(7, 7 * 301, 7)]
+    ids = [id % 290 for id in range(7, 7 * 301, 7)]
     worker.generate(1, ids, {"max_new_tokens": 1}, prompt_logprobs=True, top_logprobs=20)
     worker.generate(2, ids[:5], {"max_new_tokens": 20, "stop_ids": []})
     worker.finish(1, 2)

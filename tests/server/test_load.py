@@ -28,18 +28,10 @@ from tests.server.load import (
 )
 from tests.server.serve_process import ServerProcess, ask_health, run_serve
 from tests.server.served import Served, run_served
-from tests.server.small_model import make_small_model
 
 pytestmark = pytest.mark.xdist_group("load")
 STREAMS, SLOTS = 200, 64
 NEW_TOKENS = 24
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("load") / "small"
-    make_small_model().save(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -120,15 +112,15 @@ def check_load(folder: Path, seconds: float, slots: int) -> None:
 
 
 @pytest.mark.timed
-def test_two_hundred_streams_get_their_own_texts_and_nothing_grows(small: Path) -> None:
+def test_two_hundred_streams_get_their_own_texts_and_nothing_grows(small_model: Path) -> None:
     """Twenty seconds: memory that grows is seen only after the first ones, in which it has to."""
-    check_load(small, 20.0, slots=32)
+    check_load(small_model, 20.0, slots=32)
 
 
 @pytest.mark.torture
-def test_two_hundred_streams_for_ten_minutes(small: Path) -> None:
+def test_two_hundred_streams_for_ten_minutes(small_model: Path) -> None:
     """The same for ten minutes, beside texts that were generated alone."""
-    check_load(small, 600.0, slots=1)
+    check_load(small_model, 600.0, slots=1)
 
 
 # ---- seeds
