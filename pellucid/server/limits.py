@@ -29,6 +29,8 @@ class Limits:
     query_fields: int = 32
     body_bytes: int = 8_000_000
     json_depth: int = 32
+    json_objects: int = 32_768
+    """Of one body: each takes some microseconds, in which no other request is answered."""
     head_seconds: float = 10.0
     """From the connection, or from the last answer, to a whole head."""
     body_seconds: float = 10.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import re
 from collections import Counter
@@ -138,10 +139,17 @@ def parse_json(body: bytes, limits: Limits) -> dict[str, Any]:
     >>> parse_json(b'{"prompt": "A B", "steps": 2}', Limits())
     {'prompt': 'A B', 'steps': 2}
     """
+    objects = itertools.count(1)
+
+    def make_table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if next(objects) > limits.json_objects:
+            raise RequestError(f"the body has more than {limits.json_objects:,} objects.")
+        return refuse_repeats(pairs)
+
     try:
         found = json.loads(
             body.decode("utf-8"),
-            object_pairs_hook=refuse_repeats,
+            object_pairs_hook=make_table,
             parse_constant=_refuse_constant,
             parse_float=_parse_float,
         )

@@ -163,3 +163,10 @@ def test_half_of_a_surrogate_pair_is_found_at_any_place(body: bytes) -> None:
     with pytest.raises(RequestError, match="surrogate"):
         parse_json(body, LIMITS)
     assert parse_json(b'{"a": ["\\ud83d\\ude00", "\xc3\xa9"]}', LIMITS) == {"a": ["😀", "é"]}
+
+
+def test_a_body_of_millions_of_objects_is_refused_before_all_are_read() -> None:
+    most = LIMITS.json_objects
+    assert len(parse_json(b'{"user": [%b]}' % b",".join([b"{}"] * (most - 1)), LIMITS)["user"]) == most - 1
+    with pytest.raises(RequestError, match="objects"):
+        parse_json(b'{"user": [%b, what follows is not read' % b",".join([b"{}"] * (most + 1)), LIMITS)
