@@ -100,8 +100,11 @@ class Cache:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether a call attends to positions 0, 1, … up to its newest token, in every row."""
-        return self.stride == 1 and self.is_uniform and self.ring is None
+        """Whether a call attends to positions 0, 1, … up to its last one, in every row.
+
+        Where rows end in padding, the last one may be beyond the keys, unless there are none before."""
+        is_full = self.new_lengths is None or self.longest == 0
+        return self.stride == 1 and self.is_uniform and self.ring is None and is_full
 
     @property
     def bytes(self) -> int:

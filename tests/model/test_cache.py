@@ -349,6 +349,14 @@ def test_any_history_of_a_cache_equals_reading_from_scratch() -> None:
     run_state_machine_as_test(History, settings=settings(25))
 
 
+def test_padding_at_the_end_of_every_row_changes_nothing() -> None:
+    model = Transformer.from_weights(ROPE, weights(ROPE), dtype=torch.float64)
+    cache = new(ROPE)
+    model.forward_cached(IDS[:, :1], cache)
+    padded = model.forward_cached(IDS[:, 1:3], cache, [1, 1, 1])[:, :1]  # as many columns as keys
+    assert torch.allclose(padded, model(IDS[:, :2])[:, 1:], rtol=0, atol=1e-12)
+
+
 @pytest.mark.torture
 def test_many_histories_of_a_cache_equal_reading_from_scratch() -> None:
     run_state_machine_as_test(History, settings=settings(1500))
