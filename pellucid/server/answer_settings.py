@@ -44,6 +44,16 @@ def check_prompt_length(
         check_fits(length, sampling, config.context_length, config.mask.bidirectional_prefix)
 
 
+def check_prompt_count(served: ServedModel, count: int) -> None:
+    """Raises where a request has more prompts than run or wait at once, however often it is sent again."""
+    most = served.engine.load.most_requests
+    if most and count > most:
+        raise RequestError(
+            f"prompt must have at most {most} texts, which are all that run or wait at once; got {count}.",
+            param="prompt",
+        )
+
+
 def check_size(plan: AnswerPlan) -> None:
     """Raises where an answer would have more numbers, or more of its prompts, than the server holds for one.
 

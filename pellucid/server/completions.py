@@ -9,7 +9,13 @@ from starlette.responses import Response
 
 from pellucid.generation.output import DECODED_PROMPT
 from pellucid.server.answer_plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
-from pellucid.server.answer_settings import check_prompt_length, check_sampling, check_size, find_place
+from pellucid.server.answer_settings import (
+    check_prompt_count,
+    check_prompt_length,
+    check_sampling,
+    check_size,
+    find_place,
+)
 from pellucid.server.event_stream import EventStream
 from pellucid.server.logprobs import make_completion_logprobs
 from pellucid.server.request_values import read_values
@@ -44,6 +50,7 @@ async def plan_completions(served: ServedModel, values: dict[str, Any]) -> Answe
     """Returns what the answer to a request consists of; raises where a prompt or a setting is refused."""
     sampling = read_sampling(values, own_settings(served.pretrained))
     check_sampling(served, sampling)
+    check_prompt_count(served, len(values["prompt"]))
     has_text = values["echo"] or values["logprobs"] is not None
     prompts, given = list[PlannedPrompt](), values["prompt"]
     for place, prompt in enumerate(given):

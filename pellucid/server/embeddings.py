@@ -63,7 +63,7 @@ async def embed_all(
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(MOST_CONCURRENT, len(prompts))):
+            for _ in range(min(MOST_CONCURRENT, engine.load.most_requests or 1, len(prompts))):
                 group.create_task(work())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None

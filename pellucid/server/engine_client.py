@@ -178,9 +178,7 @@ class EngineClient:
             raise RequestError("the model is loading: try again in a few seconds.", 503, Retry_After="5")
         if self._state == "unhealthy":
             raise RequestError("the engine failed; the server must be restarted.", 503, Retry_After="60")
-        assert self.ready is not None
-        most = self.ready.slots + self.options.queue
-        if self.in_flight >= most or self._count_unsent() > MOST_UNSENT:
+        if self.in_flight >= self.load.most_requests or self._count_unsent() > MOST_UNSENT:
             message = f"{self.in_flight} requests are running or waiting already: try again later."
             raise RequestError(message, 429, Retry_After="1")
 
@@ -250,7 +248,8 @@ class EngineClient:
             if isinstance(error, PellucidError) or not isinstance(error, Exception):
                 raise
             raise ResourceError("the engine's process wrote a line that cannot be read.") from None
-        self.load = self.load._replace(slots=self.ready.slots)
+        slots = self.ready.slots
+        self.load = self.load._replace(slots=slots, most_requests=slots + self.options.queue)
         self._process, self._state = process, "ready"
         return process
 

@@ -36,6 +36,8 @@ class EngineLoad(NamedTuple):
     """Requests that wait for a slot."""
     restarts: int = 0
     """How often its process was started again."""
+    most_requests: int = 0
+    """Prompts that may run or wait at once; 0 until the model is loaded."""
 
 
 class Metrics:

@@ -65,7 +65,7 @@ class ScriptedEngine:
     """Runs each request as a function of it says."""
 
     state = "ready"
-    load = EngineLoad(slots=SLOTS)
+    load = EngineLoad(slots=SLOTS, most_requests=SLOTS + 256)
 
     def __init__(self, write: Callable[[GenerateRequest], Script]) -> None:
         self._write = write

@@ -9,6 +9,7 @@ from pellucid.server import answer_settings
 from pellucid.server.completions import find_given, spell_prompt
 from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.server.limits import RequestError
+from pellucid.server.metrics import EngineLoad
 from tests.evaluation.small_models import bpe
 from tests.server.scripted_engine import Called, Reply, Script, ScriptedEngine, get_pretrained, say
 
@@ -71,6 +72,14 @@ def test_an_answer_of_too_many_numbers_is_refused_before_the_engine_is_asked(
     monkeypatch.setattr(answer_settings, "MOST_LOGPROBS", 1000)
     reply, asked = ask(prompt=[[5] * 10] * 3, n=2, logprobs=20, echo=True, max_tokens=0)
     assert reply.status == 400 and reply.json["error"]["param"] == "logprobs" and not asked
+
+
+def test_more_prompts_than_can_ever_run_or_wait_are_refused_at_once() -> None:
+    engine = ScriptedEngine(lambda request: Script(say("a")))
+    engine.load = EngineLoad(slots=2, most_requests=3)
+    assert Called(engine).ask(PATH, prompt=["a"] * 3).status == 200
+    reply = Called(engine).ask(PATH, prompt=["a"] * 4)
+    assert (reply.status, reply.json["error"]["param"]) == (400, "prompt") and len(engine.asked) == 3
 
 
 def test_each_prompt_has_a_fresh_seed_unless_one_is_given() -> None:

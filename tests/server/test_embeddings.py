@@ -15,6 +15,7 @@ from openai import OpenAI
 import pellucid
 from pellucid.server.embeddings import MOST_CONCURRENT, embed_all, write_numbers
 from pellucid.server.limits import RequestError
+from pellucid.server.metrics import EngineLoad
 from pellucid.workbench import Model
 from tests.server.served import Served
 
@@ -25,8 +26,9 @@ TEXTS = ["Once upon a time", "the cat", "½ père\n"]
 class CountingEngine:
     """Embeds a prompt as its own first id, after a while; keeps count of what runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_requests: int = 99) -> None:
         self.running = self.most = self.done = 0
+        self.load = EngineLoad(most_requests=most_requests)
 
     async def embed(self, prompt: tuple[int, ...]) -> list[float]:
         self.running += 1
@@ -45,6 +47,12 @@ def test_many_inputs_are_embedded_a_few_at_a_time_and_keep_their_order() -> None
     engine: Any = CountingEngine()
     found = asyncio.run(embed_all(engine, [(i,) for i in range(50)], write_numbers))
     assert found == [b"[%d.0]" % i for i in range(50)] and engine.most == MOST_CONCURRENT
+
+
+def test_no_more_inputs_are_sent_than_the_engine_takes() -> None:
+    engine: Any = CountingEngine(most_requests=2)
+    asyncio.run(embed_all(engine, [(i,) for i in range(9)], write_numbers))
+    assert engine.done == 9 and engine.most == 2
 
 
 def test_the_first_error_ends_all_of_them() -> None:
