@@ -480,6 +480,37 @@ def test_the_most_probable_tokens_of_a_prompt_hold_its_tokens_with_the_same_numb
     assert (whole.prompt_logprobs, whole.prompt_tops) == (handle.prompt_logprobs, handle.prompt_tops)
 
 
+@pytest.mark.parametrize(("most", "segments"), [(0, 1), (1, 1), (2, 5)])
+def test_a_prompt_that_is_only_scored_is_read_in_one_call(most: int, segments: int) -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    prompt = tuple(place * place % 7 for place in range(20))
+    engine = make_engine(model, 1, budget=40)
+    handle = engine.add(Request(prompt, Sampling(max_new_tokens=most, stop_ids=()), prompt_logprobs=True))
+    with pytest.MonkeyPatch.context() as patch:
+        read, forward = list[int](), engine.slots.forward
+        patch.setattr(
+            engine.slots, "forward", lambda feeds: read.append(len(feeds[0].segments)) or forward(feeds)
+        )
+        engine.step()
+    assert read == [segments]
+    handle.result()
+    with torch.no_grad():
+        scores = torch.log_softmax(model(torch.tensor([prompt]))[0].double(), -1)
+    wanted = [float(scores[i, id]) for i, id in enumerate(prompt[1:])]
+    assert handle.prompt_logprobs == pytest.approx(wanted, abs=1e-5)
+
+
+def test_the_scores_of_a_prompt_do_not_change_the_text_that_follows_it() -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    prompt = tuple(place * place % 7 for place in range(14))
+    sampling = Sampling(max_new_tokens=8, temperature=1.0, seed=2, stop_ids=())
+    plain, scored = (
+        score_in_engine(model, Request(prompt, sampling, logprobs=True, prompt_logprobs=flag)).result()
+        for flag in (False, True)
+    )
+    assert plain == scored
+
+
 @pytest.mark.parametrize(
     "settings", [{}, {"temperature": 1.0, "n": 3, "seed": 1}, {"beams": 3, "n": 2}], ids=str
 )

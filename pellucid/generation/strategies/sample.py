@@ -13,6 +13,12 @@ from pellucid.generation.samplers.own_probabilities import compute_logprobs, fin
 from pellucid.generation.slots import CacheSlots
 from pellucid.generation.strategies.strategy import Job, Strategy, TextRow
 
+SCORED_SEGMENT = 512
+"""Tokens of a prompt that are read in one call where its scores are all that is wanted: those of a shorter
+prompt are then the bits of a full forward pass. Read in chunks, those of a model of 135 million parameters
+differed by up to 2e-5 in float32. A prompt that a text follows is read in chunks, so that the text does not
+depend on what is asked for beside it."""
+
 
 class Sample(Strategy):
     """The prompt is read once, in the slot of the first choice; the others begin as copies of it."""
@@ -39,8 +45,10 @@ class Sample(Strategy):
         self.spare = [self.take_slot() for _ in self.outputs[1:]]
 
     def feeds(self, room: int) -> list[Feed]:
-        reads_prompt = self.job.request.prompt_logprobs and not self.has_begun
-        self.fed = [row.make_feed(self.slots, room, reads_prompt) for row in self.rows]
+        scores_prompt = self.job.request.prompt_logprobs and not self.has_begun
+        is_for_scores = scores_prompt and self.job.max_new_tokens <= 1
+        least = SCORED_SEGMENT if is_for_scores else 1
+        self.fed = [row.make_feed(self.slots, room, scores_prompt, least) for row in self.rows]
         return self.fed
 
     @property

@@ -77,13 +77,15 @@ class TextRow:
         self.slot, self.tokens, self.state, self.output = slot, list(tokens), state, output
         self.note = ""
 
-    def make_feed(self, slots: CacheSlots, room: int, all_outputs: bool = False) -> Feed:
-        """Returns the next tokens to read: in decoding one; of a prompt whole chunks, at least one, as many
-        as `room` tokens allow."""
+    def make_feed(
+        self, slots: CacheSlots, room: int, all_outputs: bool = False, least_segment: int = 1
+    ) -> Feed:
+        """Returns the next tokens to read: in decoding one; of a prompt whole chunks, at least one and at
+        least `least_segment` tokens, as many as `room` tokens allow."""
         start = at = len(slots.tokens[self.slot])
         segments = list[tuple[int, ...]]()
         while at < len(self.tokens):
-            end = min(slots.next_border(at), len(self.tokens))
+            end = min(max(slots.next_border(at), at + least_segment), len(self.tokens))
             if segments and end - start > room:
                 break
             segments.append(tuple(self.tokens[at:end]))
