@@ -105,7 +105,7 @@ def check_load(folder: Path, seconds: float, slots: int) -> None:
     assert counted["right"] > STREAMS
     assert set(watch.statuses) == {200}
     assert find_percentile(watch.waits, 0.99) < 0.1
-    # of the time in which all streams run: fewer texts at once are other shapes, whose kernels take memory
+    # of the time in which all streams run: each new number of texts at once takes memory, once
     resident = [sizes for at, sizes in watch.resident if at < ends]
     for before, after in zip(resident[len(resident) // 2], resident[-1], strict=True):
         assert abs(after - before) < 0.05 * before
