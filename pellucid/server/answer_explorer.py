@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 OPEN = "open"
 """The question that the server answers itself."""
+OTHER_FILES = {"runs", "log", "ledger"}
+"""Questions about files beside the model, such as training runs: they are not a client's business."""
 RETRY_SECONDS = 10.0
 """How long a start that failed is not tried again."""
 
@@ -51,8 +53,10 @@ class AnswerExplorer:
 
     @property
     def methods(self) -> Mapping[str, str]:
-        """Every question with its HTTP method, once the process has started."""
-        return {**self._worker.methods, OPEN: "POST"} if self._worker else {}
+        """Every question that is served with its HTTP method, once the process has started."""
+        known = self._worker.methods if self._worker else {}
+        served = {name: method for name, method in known.items() if name not in OTHER_FILES}
+        return {**served, OPEN: "POST"} if served else {}
 
     async def start(self) -> None:
         """Starts the process where it does not run; raises where it cannot be started."""

@@ -268,6 +268,12 @@ def test_an_explained_completion_has_the_numbers_of_its_trace(served: Served) ->
 
 
 @pytest.mark.xdist_group("server")
+@pytest.mark.parametrize("question", ["runs", "log", "ledger"])
+def test_files_beside_the_model_are_not_served(served: Served, question: str) -> None:
+    assert served.ask("GET", "/api/session").status == 200  # the process runs
+    assert served.ask("GET", f"/api/{question}").status == 404
+
+
 def test_a_streamed_conversation_has_the_numbers_of_its_trace(served: Served) -> None:
     asked = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "seed": 4}
     events = served.stream("/v1/chat/completions", **asked, logprobs=True, explain=True)
