@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pellucid.errors import PellucidError
+from pellucid.errors import PellucidError, unknown
+from pellucid.explorer import list_questions
 from pellucid.explorer.bundle import read_page_files
 from pellucid.explorer.client import ExplorerWorker
 from pellucid.format import pluralize
@@ -178,5 +179,8 @@ async def answer_about_model(served: "ServedModel", request: Request) -> Respons
     """Answers a question of the page."""
     if request.method == "POST":
         check_media_type(request.scope)  # a form of another page starts no process
+    name, known = request.path_params["question"], [*list_questions(), OPEN]
+    if name not in known:  # such as a path of another server's API: it starts no process either
+        raise RequestError(unknown("a question of the explorer, below /api,", name, known), 404)
     await served.explorer.start()
     return await answer_question(served.explorer, request)

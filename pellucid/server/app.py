@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
+from pellucid.errors import did_you_mean
 from pellucid.server.limits import (
     CHECKS,
     SECURITY_HEADERS,
@@ -44,8 +45,9 @@ class ShellRoute(Route):
             check_key(scope["access"], scope)
             check_not_ending(scope["app"])
         if scope["method"] not in self.methods:
-            allowed = ", ".join(sorted(self.methods))
-            raise RequestError(f"the method of this path must be one of {allowed}.", 405, Allow=allowed)
+            allowed = sorted(self.methods)
+            message = f"the method of this path is {' or '.join(allowed)}."
+            raise RequestError(message, 405, Allow=", ".join(allowed))
         # Not by the route's own `app`, whose handler of errors would stand before every event of a stream.
         response = await self.endpoint(Request(scope, receive, send))
         await response(scope, receive, send)
@@ -61,7 +63,7 @@ class Shell:
         """Whether a signal came: requests that have begun are answered, and new ones are refused."""
         self.n_running = 0
         """Requests that have begun and are not answered yet."""
-        self._router = Router(self.routes, redirect_slashes=False)
+        self._router = Router(self.routes, redirect_slashes=False, default=self._refuse_path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.n_running += 1
@@ -99,6 +101,13 @@ class Shell:
                 raise
             await make_refusal(error)(scope, receive, send_secure)
 
+    async def _refuse_path(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises for a path that no route has, with the one that was probably meant."""
+        paths = [route.path for route in self.routes if "{" not in route.path]
+        hint = did_you_mean(scope["path"], paths)
+        # the path itself is not quoted: it may hold a key
+        raise RequestError(f"there is no such path: the paths are {', '.join(paths)}.{hint}", 404)
+
     def record_answer(self, scope: Scope, status: int | None) -> None:
         """Called once for each request, with its answer's status; None where the client left before."""
 
@@ -120,8 +129,6 @@ def make_refusal(error: Exception) -> Response:
         case RequestError():
             body = make_error_body(str(error), error.status, error.param, error.code)
             return make_answer(body, error.status, error.headers)
-        case HTTPException(status_code=404):
-            return make_answer(make_error_body("there is no such path.", 404), 404)
         case HTTPException(status_code=status):
             return make_answer(make_error_body(f"{error.detail}.", status), status, dict(error.headers or {}))
     log_fault(error)

@@ -18,7 +18,7 @@ def make_curl_line(url: str, pretrained: Pretrained, has_key: bool, key_file: Pa
 
     The key itself is not in it: the shell reads it from its file, or from the environment."""
     path, body = choose_request(pretrained)
-    parts = ["curl", f"{url}/v1/{path}", "-H 'Content-Type: application/json'"]
+    parts = ["curl", shlex.quote(f"{url}/v1/{path}"), "-H 'Content-Type: application/json'"]
     if has_key:
         key = f"${VARIABLE}" if key_file is None else f"$(cat {shlex.quote(str(key_file))})"
         parts.append(f'-H "Authorization: Bearer {key}"')

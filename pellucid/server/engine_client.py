@@ -17,6 +17,7 @@ from typing import Any
 from pellucid import errors
 from pellucid.errors import PellucidError, ResourceError, quote
 from pellucid.explorer.client import make_environment, name_end
+from pellucid.format import pluralize
 from pellucid.server.app import make_ending_error
 from pellucid.server.engine_lines import (
     End,
@@ -178,8 +179,11 @@ class EngineClient:
             raise RequestError("the model is loading: try again in a few seconds.", 503, Retry_After="5")
         if self._state == "unhealthy":
             raise RequestError("the engine failed; the server must be restarted.", 503, Retry_After="60")
-        if self.in_flight >= self.load.most_requests or self._count_unsent() > MOST_UNSENT:
-            message = f"{self.in_flight} requests are running or waiting already: try again later."
+        most = self.load.most_requests
+        if self.in_flight >= most or self._count_unsent() > MOST_UNSENT:
+            message = (
+                f"the queue is full: at most {pluralize(most, 'prompt')} may run or wait. Try again later."
+            )
             raise RequestError(message, 429, Retry_After="1")
 
     def _count_unsent(self) -> int:

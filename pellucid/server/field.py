@@ -246,6 +246,7 @@ def read_object(fields: Fields, given: Mapping[str, Any], what: str, path: str =
         value = given.get(name)
         if value is None:
             if row.is_required:
+                refuse_unsupported(fields, given, path)  # it may be given under such a name
                 place = f"{path}{name}"
                 message = f"{place} is missing, and {what} needs it: {row.why[0].lower()}{row.why[1:]}"
                 raise RequestError(message, param=place)
@@ -253,9 +254,16 @@ def read_object(fields: Fields, given: Mapping[str, Any], what: str, path: str =
                 found[name] = row.default
         elif row.type is not None:
             found[name] = row.type.read(f"{path}{name}", value)
-        elif row.fate == "refused" and not row.is_neutral(value, given):
-            raise RequestError(f"{path}{name} is not supported. {row.why}", param=f"{path}{name}")
+    refuse_unsupported(fields, given, path)
     return found
+
+
+def refuse_unsupported(fields: Fields, given: Mapping[str, Any], path: str) -> None:
+    """Raises where a refused field asks for something."""
+    for name, value in given.items():
+        row = fields[name]
+        if row.fate == "refused" and value is not None and not row.is_neutral(value, given):
+            raise RequestError(f"{path}{name} is not supported. {row.why}", param=f"{path}{name}")
 
 
 def refuse_unknown(name: str, fields: Fields, what: str, path: str = "") -> RequestError:

@@ -203,7 +203,9 @@ def check_origin(access: Access, scope: Scope) -> None:
     A link that the reader follows from elsewhere may open the page itself, which holds no number."""
     origin = find_header(scope, b"origin")
     if origin is not None and origin not in access.origins:
-        raise RequestError("a page of another origin may not ask this server.", 403)
+        raise RequestError(
+            "a page of another origin may not ask this server: let the page's own server ask.", 403
+        )
     if find_header(scope, b"sec-fetch-site") in (None, "same-origin", "none"):
         return
     is_followed_link = (

@@ -81,8 +81,15 @@ async def read_json(scope: Scope, receive: Receive, limits: Limits) -> dict[str,
 def check_media_type(scope: Scope) -> None:
     """Raises unless the body is JSON as it is; a form, which any page can send, is not."""
     media_type = (find_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
-    if media_type != "application/json" or find_header(scope, b"content-encoding") not in (None, "identity"):
-        raise RequestError("the body must be JSON, not compressed, with Content-Type: application/json.", 415)
+    if media_type != "application/json":
+        raise RequestError(
+            f"the body must be JSON, and its Content-Type application/json, not {show(media_type)}: with "
+            "curl, add -H 'Content-Type: application/json'.",
+            415,
+        )
+    encoding = find_header(scope, b"content-encoding")
+    if encoding not in (None, "identity"):
+        raise RequestError(f"the body must not be compressed, and its encoding is {show(encoding)}.", 415)
 
 
 async def read_body(scope: Scope, receive: Receive, limits: Limits) -> bytes:
@@ -139,7 +146,7 @@ def parse_json(body: bytes, limits: Limits) -> dict[str, Any]:
     >>> parse_json(b'{"prompt": "A B", "steps": 2}', Limits())
     {'prompt': 'A B', 'steps': 2}
     """
-    objects = itertools.count(1)
+    text, objects = _decode(body), itertools.count(1)
 
     def make_table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if next(objects) > limits.json_objects:
@@ -148,27 +155,45 @@ def parse_json(body: bytes, limits: Limits) -> dict[str, Any]:
 
     try:
         found = json.loads(
-            body.decode("utf-8"),
+            text,
             object_pairs_hook=make_table,
             parse_constant=_refuse_constant,
             parse_float=_parse_float,
         )
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else quote(error)
-        raise RequestError(f"the body is not JSON: {reason}.") from None
+    except json.JSONDecodeError as error:
+        raise RequestError(f"the body is not JSON: {quote(error)}.") from None
+    except ValueError:
+        raise RequestError("the body has a whole number with too many digits.") from None
+    except RecursionError:
+        raise RequestError("the body is nested too deeply.") from None
     if not isinstance(found, dict):
         raise RequestError(f"the body must be a JSON object, not {show(found)}.")
     _check_values(found, limits.json_depth)
     return found
 
 
+def _decode(body: bytes) -> str:
+    """Returns the text of a body."""
+    if not body.strip():
+        raise RequestError("the body is empty: send a JSON object.")
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        byte = body[error.start]
+        message = f"the body is not UTF-8 text: its byte {error.start:,} is 0x{byte:02x}."
+        raise RequestError(message) from None
+    if text.startswith("\ufeff"):
+        raise RequestError("the body begins with a byte order mark: send UTF-8 without it.")
+    return text
+
+
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
+    raise RequestError(f"the body is not JSON: {name} is not a JSON value.")
 
 
 def _parse_float(text: str) -> float:
     if not isfinite(value := float(text)):
-        raise ValueError(f"{show(text)} is larger than any number")
+        raise RequestError(f"the body has a number that is too large: {show(text)}.")
     return value
 
 

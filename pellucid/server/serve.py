@@ -73,7 +73,7 @@ def serve(
         def say_ready(ready: "EngineReady") -> None:
             room = f"{pluralize(ready.slots, 'slot')} of {ready.capacity:,} tokens"
             size = format_bytes(ready.cache_bytes)
-            say(f"{url}/v1 serves {name} with {room}; their cache takes up to {size}.")
+            say(f"{url}/v1 serves {name} with {room}; the cache takes up to {size}.")
             say(make_curl_line(url, pretrained, key is not None, key_file))
             if not list_own_hosts(address) and not access.allowed_hosts:
                 say("Other machines are refused until --allow-host gives the name by which they ask.")

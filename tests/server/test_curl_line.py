@@ -31,6 +31,12 @@ def test_a_model_with_a_template_is_asked_a_question(tiny_model: Path) -> None:
     assert read_body(line)["messages"][0]["role"] == "user"
 
 
+def test_an_ipv6_address_reaches_curl_through_any_shell(tmp_path: Path) -> None:
+    url = "http://[::1]:8000"
+    line = make_curl_line(url, open_model("abcd"), has_key=False)
+    assert f"'{url}/v1/completions'" in line and f"{url}/v1/completions" in expand(line, tmp_path)
+
+
 def test_a_model_without_one_goes_on_with_what_it_can_read(tiny_model: Path) -> None:
     without = dataclasses.replace(open_model(tiny_model), chat_template=None)
     path, body = choose_request(without)

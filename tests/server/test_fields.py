@@ -213,12 +213,18 @@ def test_the_wrong_field_is_named(endpoint: FieldEndpoint, given: dict[str, Any]
             ".content[1].type",
         ),
         ({"role": "assistant", "content": "A", "tool_calls": [{}]}, ".tool_calls"),
+        ({"role": "assistant", "content": None, "tool_calls": [{}]}, ".tool_calls"),
         ({"role": "user", "content": "A", "colour": 1}, ".colour"),
     ],
 )
 def test_the_wrong_place_of_a_conversation_is_named(message: Any, place: str) -> None:
     good = {"role": "user", "content": "A"}
     assert refusal("chat", messages=[good, message]).param == f"messages[1]{place}"
+
+
+def test_what_is_missing_may_be_given_under_another_endpoints_name() -> None:
+    assert refusal("chat", prompt="A").param == "prompt"
+    assert refusal("completions", messages=[{"role": "user", "content": "A"}]).param == "messages"
 
 
 def test_a_conversation_becomes_roles_and_texts() -> None:

@@ -48,6 +48,24 @@ def test_json_that_has_two_meanings_or_none_is_refused(body: bytes) -> None:
     assert refused.value.status == 400
 
 
+@pytest.mark.parametrize(
+    ("body", "fact"),
+    [
+        (b"", "empty"),
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        ('{"a": 1}'.encode("utf-16"), "UTF-8"),
+        (b'{"a": "\xe9"}', "0xe9"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "digits"),
+        (b'{"a": 1e999}', "1e999"),
+        (b"[" * 100_000, "nested"),
+        (b"{'a': 1}", "double quotes"),
+    ],
+)
+def test_the_message_says_what_is_wrong_with_a_body(body: bytes, fact: str) -> None:
+    with pytest.raises(RequestError, match=fact):
+        parse_json(body, LIMITS)
+
+
 def test_json_within_the_limits_is_read() -> None:
     deep = (
         '{"a": '

@@ -178,6 +178,8 @@ def test_an_engine_that_is_full_or_loading_is_an_error_with_a_body(tmp_path: Pat
             answer = client.post("/v1/completions", body)
             check_refusal(answer, 429)
             assert int(answer.headers["retry-after"]) >= 1
+            several = client.post("/v1/completions", b'{"prompt": ["the", "a"]}')
+            check_refusal(several, 400)  # to try again would never help
     with run_served(loads, module=STAND_IN, waits=False) as loading:
         answer = RawClient(loading.port).post("/v1/completions", body)
         check_refusal(answer, 503)
@@ -198,6 +200,30 @@ def test_a_path_that_is_not_there_is_an_error_with_a_body(client: RawClient) -> 
         "/v1/../health",
     ):
         check_refusal(client.ask("GET", path), 404)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("/completions", "/v1/completions"),
+        ("/v1/completion", "/v1/completions"),
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/chat/completions/", "/v1/chat/completions"),
+        ("/v1/v1/models", "/v1/models"),
+        ("/", "/v1/chat/completions"),
+        ("/v1/responses", "/v1/chat/completions"),
+    ],
+)
+def test_a_path_that_is_not_there_names_those_that_are(client: RawClient, given: str, meant: str) -> None:
+    answer = client.ask("GET", given)
+    check_refusal(answer, 404)
+    assert meant in answer.body.decode()
+
+
+def test_a_path_of_another_api_starts_no_explorer(served: Served, client: RawClient) -> None:
+    check_refusal(client.ask("GET", "/api/tags"), 404)
+    check_refusal(client.post("/api/generate", b"{}"), 404)
+    assert served.app.served.explorer.methods == {}
 
 
 def test_a_head_that_is_too_long_is_an_error_with_a_body(client: RawClient) -> None:
