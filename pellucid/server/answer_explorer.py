@@ -179,7 +179,7 @@ async def answer_about_model(served: "ServedModel", request: Request) -> Respons
     """Answers a question of the page."""
     if request.method == "POST":
         check_media_type(request.scope)  # a form of another page starts no process
-    name, known = request.path_params["question"], [*list_questions(), OPEN]
+    name, known = request.path_params["question"], [*sorted({*list_questions()} - OTHER_FILES), OPEN]
     if name not in known:  # such as a path of another server's API: it starts no process either
         raise RequestError(unknown("a question of the explorer, below /api,", name, known), 404)
     await served.explorer.start()

@@ -84,7 +84,9 @@ class DrainingServer(SignalledServer):
         if self._app.n_running:
             running = pluralize(self._app.n_running, "request")
             with contextlib.suppress(OSError):  # the terminal may be gone
-                self._say(f"{running} may take {self._seconds} s more; a second signal ends them at once.")
+                self._say(
+                    f"{running} may take {self._seconds} s more; a second signal ends the server at once."
+                )
 
 
 def make_server(app: Shell, drain_seconds: int) -> SignalledServer:
