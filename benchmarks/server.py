@@ -74,7 +74,7 @@ def run_engine(model: Measured, streams: int, seconds: float) -> tuple[float, fl
     from pellucid.generation.handle import Handle
     from pellucid.generation.request import Request
     from pellucid.generation.settings.sampling import Sampling
-    from pellucid.server.engine_process import use_threads
+    from pellucid.server.engine.process import use_threads
     from pellucid.workbench import load
 
     held = load(model.source)

@@ -58,7 +58,7 @@ def serve(
     Programs that take a base URL of that API work unchanged. This machine alone can ask, unless --host says
     otherwise, and no web page can. Ctrl-C or SIGTERM lets running answers end first; a second one does not.
     """
-    from pellucid.server.key_file import find_key
+    from pellucid.server.http.key_file import find_key
     from pellucid.server.model_name import check_model_name, make_model_name
     from pellucid.server.serve import serve
 

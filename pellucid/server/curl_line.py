@@ -7,7 +7,7 @@ from typing import Any
 
 from pellucid.errors import PellucidError
 from pellucid.pretrained import Pretrained
-from pellucid.server.key_file import VARIABLE
+from pellucid.server.http.key_file import VARIABLE
 
 QUESTION, BEGINNING = "Who are you?", "Once upon a time"
 MAX_TOKENS = 40

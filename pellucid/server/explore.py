@@ -11,9 +11,9 @@ from typing import Any
 from pellucid.errors import ResourceError, UsageError
 from pellucid.explorer.bundle import read_page_files
 from pellucid.explorer.client import ExplorerWorker
-from pellucid.server.bind import bind, get_port
 from pellucid.server.browser import open_browser
 from pellucid.server.extra import check_extra
+from pellucid.server.http.bind import bind, get_port
 
 DRAIN_SECONDS = 1
 """How long a last answer may take after the signal that ends the server."""
@@ -63,8 +63,8 @@ async def _explore(
     opening = asyncio.create_task(ExplorerWorker.start(source))
     await asyncio.sleep(0)  # the process starts here, and opens the source while uvicorn is imported
     from pellucid.server.explorer_app import ExplorerApp
-    from pellucid.server.limits import Access
-    from pellucid.server.listen import make_server
+    from pellucid.server.http.limits import Access
+    from pellucid.server.http.listen import make_server
 
     worker = await opening
     try:

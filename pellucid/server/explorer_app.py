@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pellucid.errors import unknown
-from pellucid.server.app import Shell, ShellRoute, make_answer
-from pellucid.server.limits import Access, RequestError, make_error_body
-from pellucid.server.request import check_no_query, parse_query, read_json
+from pellucid.server.http.app import Shell, ShellRoute, make_answer
+from pellucid.server.http.limits import Access, RequestError, make_error_body
+from pellucid.server.http.request import check_no_query, parse_query, read_json
 
 MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 

@@ -19,7 +19,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from pellucid.generation.settings.foreign_keys import ALWAYS, BEAMS, EXPLANATIONS, HABITS, SAMPLED
 from pellucid.generation.settings.sampling import DEFAULTS
 from pellucid.generation.settings.table import SETTINGS
-from pellucid.server.field import (
+from pellucid.server.http.limits import RequestError
+from pellucid.server.reading.field import (
     ChoiceValue,
     ContentValue,
     Field,
@@ -36,7 +37,6 @@ from pellucid.server.field import (
     index_fields,
     read_object,
 )
-from pellucid.server.limits import RequestError
 
 FieldEndpoint = Literal["completions", "chat", "embeddings", "tokenize", "detokenize"]
 PATHS: Mapping[FieldEndpoint, str] = {

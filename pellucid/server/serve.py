@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pellucid.format import format_bytes, pluralize
-from pellucid.server.bind import bind, get_port, raise_file_limit
 from pellucid.server.extra import check_extra
-from pellucid.server.hosts import check_exposure, list_own_hosts, resolve_address
+from pellucid.server.http.bind import bind, get_port, raise_file_limit
+from pellucid.server.http.hosts import check_exposure, list_own_hosts, resolve_address
 
 if TYPE_CHECKING:  # they need the packages of the extra
-    from pellucid.server.engine_client import EngineClient
-    from pellucid.server.engine_lines import EngineReady
-    from pellucid.server.listen import DrainingServer
+    from pellucid.server.engine.client import EngineClient
+    from pellucid.server.engine.lines import EngineReady
+    from pellucid.server.http.listen import DrainingServer
     from pellucid.server.served import ServedModel
 
 PACKAGES = ("starlette", "uvicorn", "prometheus_client")
@@ -52,12 +52,12 @@ def serve(
     raise_file_limit()
     with bind(port, address) as listening:
         from pellucid.interop.resolve import open_model
-        from pellucid.server.app import make_ending_error
         from pellucid.server.curl_line import make_curl_line
-        from pellucid.server.engine_client import EngineClient
-        from pellucid.server.engine_lines import EngineOptions
-        from pellucid.server.limits import make_serve_access
-        from pellucid.server.listen import DrainingServer
+        from pellucid.server.engine.client import EngineClient
+        from pellucid.server.engine.lines import EngineOptions
+        from pellucid.server.http.app import make_ending_error
+        from pellucid.server.http.limits import make_serve_access
+        from pellucid.server.http.listen import DrainingServer
         from pellucid.server.serve_app import ServeApp
         from pellucid.server.served import ServedModel
 

@@ -7,16 +7,16 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pellucid.server.answer_explorer import answer_about_model, open_page, send_page
-from pellucid.server.app import Shell, ShellRoute
-from pellucid.server.chat import answer_chat
-from pellucid.server.completions import complete
-from pellucid.server.embeddings import embed
-from pellucid.server.health import show_health, show_metrics
-from pellucid.server.limits import Access, Scope
-from pellucid.server.models import list_models, show_model
+from pellucid.server.answers.explorer import answer_about_model, open_page, send_page
+from pellucid.server.endpoints.chat import answer_chat
+from pellucid.server.endpoints.completions import complete
+from pellucid.server.endpoints.embeddings import embed
+from pellucid.server.endpoints.health import show_health, show_metrics
+from pellucid.server.endpoints.models import list_models, show_model
+from pellucid.server.endpoints.tokenizing import detokenize, show_tokenizer, tokenize
+from pellucid.server.http.app import Shell, ShellRoute
+from pellucid.server.http.limits import Access, Scope
 from pellucid.server.served import ServedModel
-from pellucid.server.tokenizing import detokenize, show_tokenizer, tokenize
 
 Endpoint = Callable[[ServedModel, Request], Awaitable[Response]]
 

@@ -7,13 +7,13 @@ from typing import Literal, Protocol
 
 from pellucid.errors import show
 from pellucid.pretrained import Pretrained
-from pellucid.server.answer_explorer import AnswerExplorer
-from pellucid.server.answers import KeptAnswers
-from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
-from pellucid.server.limits import RequestError
-from pellucid.server.logprobs import TokenTexts
+from pellucid.server.answers.explorer import AnswerExplorer
+from pellucid.server.answers.kept import KeptAnswers
+from pellucid.server.answers.logprobs import TokenTexts
+from pellucid.server.engine.lines import End, GenerateRequest, Piece, ScoredToken
+from pellucid.server.http.limits import RequestError
 from pellucid.server.metrics import EngineLoad, Metrics
-from pellucid.server.prompts import PromptEncoder
+from pellucid.server.reading.prompts import PromptEncoder
 
 EngineState = Literal["loading", "ready", "unhealthy"]
 

@@ -58,7 +58,7 @@ def run(arguments: list[str], folder: Path, **more: object) -> Done:
 
 def end_servers() -> None:
     """Lets every server of this process get its signal at once."""
-    from pellucid.server.listen import SignalledServer
+    from pellucid.server.http.listen import SignalledServer
 
     async def end(server: SignalledServer) -> None:
         server.ended_by = signal.SIGTERM

@@ -8,7 +8,7 @@ import pytest
 
 from pellucid.cli.app import command_tree, leaf_commands
 from pellucid.cli.examples import EXAMPLES
-from pellucid.server.listen import SignalledServer
+from pellucid.server.http.listen import SignalledServer
 from pellucid.sheets.file import write_sheet
 from tests.cli.commands import Shell
 from tests.cli.test_export import save_tiny
@@ -31,7 +31,7 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pellucid.server.explore.open_browser", lambda address: True)
-    monkeypatch.setattr("pellucid.server.listen.SignalledServer.main_loop", end_at_once)
+    monkeypatch.setattr("pellucid.server.http.listen.SignalledServer.main_loop", end_at_once)
     return Shell(capsys, monkeypatch)
 
 

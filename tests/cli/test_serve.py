@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from pellucid.server import serve as serving
-from pellucid.server.bind import bind, get_port
-from pellucid.server.key_file import VARIABLE
+from pellucid.server.http.bind import bind, get_port
+from pellucid.server.http.key_file import VARIABLE
 from tests.cli.commands import Shell
 from tests.cli.test_explore import COMMAND, ENVIRONMENT, wait_until_ended
 from tests.server.served import save_model

@@ -29,7 +29,8 @@ from pellucid.generation.settings.table import (
     TextSetting,
     TokenListSetting,
 )
-from pellucid.server.field import (
+from pellucid.server.fields import ALL, GENERATION, FieldEndpoint, get_fields
+from pellucid.server.reading.field import (
     ChoiceValue,
     ContentValue,
     Field,
@@ -44,7 +45,6 @@ from pellucid.server.field import (
     TextValue,
     ValueType,
 )
-from pellucid.server.fields import ALL, GENERATION, FieldEndpoint, get_fields
 
 SMALLEST: dict[FieldEndpoint, dict[str, Any]] = {
     "completions": {"prompt": "A"},

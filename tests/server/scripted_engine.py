@@ -9,8 +9,8 @@ from typing import Any
 
 from pellucid.interop.resolve import open_model
 from pellucid.pretrained import Pretrained
-from pellucid.server.engine_lines import End, GenerateRequest, Piece, ScoredToken
-from pellucid.server.limits import Access, RequestError
+from pellucid.server.engine.lines import End, GenerateRequest, Piece, ScoredToken
+from pellucid.server.http.limits import Access, RequestError
 from pellucid.server.metrics import EngineLoad
 from pellucid.server.serve_app import ServeApp
 from pellucid.server.served import ServedModel

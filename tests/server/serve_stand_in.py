@@ -5,7 +5,7 @@ import sys
 from functools import partial
 
 from pellucid.errors import PellucidError
-from pellucid.server import engine_client
+from pellucid.server.engine import client as engine_client
 from pellucid.server.serve import serve
 from tests.server.stand_in_engine import MODULE
 

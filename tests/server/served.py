@@ -14,12 +14,12 @@ from typing import Any
 
 from pellucid.config import preset
 from pellucid.interop.resolve import open_model
-from pellucid.server.app import make_ending_error
-from pellucid.server.bind import bind, get_port
-from pellucid.server.engine_client import HANG_SECONDS, MODULE, EngineClient
-from pellucid.server.engine_lines import EngineOptions
-from pellucid.server.limits import LIMITS, Limits, make_serve_access
-from pellucid.server.listen import DrainingServer
+from pellucid.server.engine.client import HANG_SECONDS, MODULE, EngineClient
+from pellucid.server.engine.lines import EngineOptions
+from pellucid.server.http.app import make_ending_error
+from pellucid.server.http.bind import bind, get_port
+from pellucid.server.http.limits import LIMITS, Limits, make_serve_access
+from pellucid.server.http.listen import DrainingServer
 from pellucid.server.serve import run_until_signal
 from pellucid.server.serve_app import ServeApp
 from pellucid.server.served import ServedModel

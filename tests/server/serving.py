@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.server.app import ShellRoute
-from pellucid.server.bind import bind, get_port
 from pellucid.server.explorer_app import ExplorerApp
-from pellucid.server.limits import LIMITS, Access, Limits
-from pellucid.server.listen import make_server
+from pellucid.server.http.app import ShellRoute
+from pellucid.server.http.bind import bind, get_port
+from pellucid.server.http.limits import LIMITS, Access, Limits
+from pellucid.server.http.listen import make_server
 
 KEY = "k" * 32
 FILES = {"index.html": b"<!doctype html><title>page</title>", "main.js": b"let a = 1;", "page.css": b"a{}"}

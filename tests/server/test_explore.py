@@ -16,7 +16,7 @@ from pellucid.server.explore import end_by_signal, read_page_files, wait_until_e
 def test_the_process_that_serves_imports_neither_numpy_nor_torch() -> None:
     script = (
         "import sys, pellucid.cli.explore, pellucid.server.explore, pellucid.server.explorer_app, "
-        "pellucid.server.listen\n"
+        "pellucid.server.http.listen\n"
         "sys.exit('numpy' in sys.modules or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

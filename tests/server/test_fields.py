@@ -7,7 +7,6 @@ import pytest
 
 from pellucid.generation.settings.foreign_keys import EXPLANATIONS, HABITS
 from pellucid.generation.settings.table import SETTINGS
-from pellucid.server.field import ObjectValue, SettingValue
 from pellucid.server.fields import (
     ALL,
     FIELDS,
@@ -21,7 +20,8 @@ from pellucid.server.fields import (
     get_fields,
     read_fields,
 )
-from pellucid.server.limits import RequestError
+from pellucid.server.http.limits import RequestError
+from pellucid.server.reading.field import ObjectValue, SettingValue
 from tests.server.field_strategies import SMALLEST
 
 

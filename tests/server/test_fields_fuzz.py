@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from pellucid.server.fields import ALL, GENERATION, FieldEndpoint, read_fields
-from pellucid.server.limits import RequestError
-from pellucid.server.sampling import read_sampling
+from pellucid.server.http.limits import RequestError
+from pellucid.server.reading.sampling import read_sampling
 from tests.server.field_strategies import draw_body, requests, walk_cases
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pellucid.generation.settings.table import SETTINGS, IntegerSetting, NumberSetting
-from pellucid.server.field import Field, IntegerValue, SettingValue
 from pellucid.server.fields import ALL, GENERATION, PATHS, FieldEndpoint, get_fields
+from pellucid.server.reading.field import Field, IntegerValue, SettingValue
 from tests.server.field_strategies import SMALLEST, walk_cases
 from tests.server.fuzzing import Client, check_answer, fuzz
 from tests.server.served import Served, run_served

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from pellucid.errors import FileError, PellucidError, UsageError
-from pellucid.server.bind import bind, get_port
-from pellucid.server.engine_client import MODULE
-from pellucid.server.engine_lines import EngineReady
+from pellucid.server.engine.client import MODULE
+from pellucid.server.engine.lines import EngineReady
+from pellucid.server.http.bind import bind, get_port
 from pellucid.server.serve import serve
 from tests.server.served import STAND_IN, Served, run_served
 from tests.server.serving import Answer

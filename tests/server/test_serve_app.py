@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.server.app import ShellRoute
-from pellucid.server.limits import SECURITY_HEADERS, name_error_type
+from pellucid.server.http.app import ShellRoute
+from pellucid.server.http.limits import SECURITY_HEADERS, name_error_type
 from pellucid.server.serve_app import ServeApp
+from tests.server.http.test_limits import REFUSED_HOSTS, REFUSED_ORIGINS
 from tests.server.served import STAND_IN, Served, run_served, save_model
 from tests.server.serving import KEY, Answer, RawClient
-from tests.server.test_limits import REFUSED_HOSTS, REFUSED_ORIGINS
 
 pytestmark = pytest.mark.xdist_group("serve_app")  # its servers start once
 

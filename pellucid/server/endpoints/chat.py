@@ -1,0 +1,72 @@
+"""`POST /v1/chat/completions`: the answer to a conversation, which the model's own chat template writes."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pellucid.server.answers.event_stream import EventStream
+from pellucid.server.answers.logprobs import make_chat_logprobs
+from pellucid.server.answers.plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
+from pellucid.server.answers.settings import check_prompt_length, check_sampling, check_size
+from pellucid.server.answers.whole import make_whole
+from pellucid.server.reading.sampling import list_sources, read_sampling
+from pellucid.server.reading.values import read_values
+from pellucid.server.served import ServedModel
+from pellucid.workbench.generation_options import own_settings
+
+
+def _make_message(text: str) -> dict[str, Any]:
+    return {"message": {"role": "assistant", "content": text, "refusal": None}}
+
+
+CHAT_FORM = AnswerForm(
+    id_prefix="chatcmpl-",
+    whole_object="chat.completion",
+    event_object="chat.completion.chunk",
+    make_content=_make_message,
+    make_logprobs=make_chat_logprobs,
+    before_text=b'"delta":{"content":',
+    after_text=b"}",
+    first_content=b'"delta":{"role":"assistant","content":""}',
+)
+
+
+async def answer_chat(served: ServedModel, request: Request) -> Response:
+    """Answers with the next message of a conversation."""
+    meter = served.metrics.begin_answer()
+    values = await read_values(served, request, "chat")
+    plan = await plan_chat(served, values)
+    if values["stream"]:
+        return EventStream(served, plan, meter)
+    return await make_whole(served, plan, request.receive, meter)
+
+
+async def plan_chat(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:
+    """Returns what the answer to a request consists of; raises where a message or a setting is refused.
+
+    Without a number of new tokens an answer has what the context still holds.
+    """
+    own = own_settings(served.pretrained)
+    check_sampling(served, read_sampling(values, own))  # before the template runs
+    ids, stop_ids = await served.encoder.ask(values["messages"])
+    room = max(1, served.pretrained.config.context_length - len(ids))
+    sampling = read_sampling({"stop_ids": stop_ids, **values}, own, room)
+    sources = list_sources(values)
+    new_param = sources.get("max_new_tokens", "messages")
+    check_prompt_length(served, sampling, len(ids), "messages", new_param)
+    seed = draw_seed() if sampling.seed is None else sampling.seed
+    plan = AnswerPlan(
+        CHAT_FORM,
+        served.name,
+        (PlannedPrompt(ids, seed),),
+        sampling.to_dict(),
+        sources,
+        n=sampling.n,
+        top_logprobs=values["top_logprobs"] if values["logprobs"] else None,
+        has_explanation=values["explain"],
+        has_ledger=values["ledger"],
+        has_usage=values["stream_options"]["include_usage"],
+    )
+    check_size(plan)
+    return plan

@@ -1,0 +1,185 @@
+"""A client that is slow, does not read, or does not send HTTP."""
+
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import h11
+import pytest
+
+from pellucid.server.http.limits import LIMITS
+from pellucid.server.http.protocol import ChunkedConnection
+from tests.server.serving import KEY, Running, read_all, run_server, seconds_until_closed
+
+SHORT = replace(LIMITS, head_seconds=0.2, body_seconds=0.2, unread_seconds=0.5, idle_seconds=1)
+
+
+@pytest.fixture(scope="module")
+def hurried() -> Iterator[Running]:
+    """A server whose clocks run out within a second."""
+    with run_server(SHORT) as running:
+        yield running
+
+
+def make_head(server: Running, line: str = "POST /api/run", *fields: str) -> bytes:
+    lines = [f"{line} HTTP/1.1", f"Host: {server.host}", f"Authorization: Bearer {KEY}", *fields]
+    return "\r\n".join([*lines, "Content-Type: application/json", "", ""]).encode()
+
+
+def test_half_a_head_is_closed_however_it_is_sent(hurried: Running) -> None:
+    head, began = make_head(hurried, "GET /"), time.monotonic()
+    with hurried.connect() as silent, hurried.connect() as half, hurried.connect() as slow:
+        half.sendall(head[:20])
+        for byte in head[:6]:
+            slow.sendall(bytes([byte]))
+            time.sleep(0.03)
+        assert seconds_until_closed(silent) < 1
+        assert seconds_until_closed(half) < 1
+        assert seconds_until_closed(slow) < 1
+        assert time.monotonic() - began > SHORT.head_seconds
+
+
+def test_half_a_second_head_is_closed(hurried: Running) -> None:
+    with hurried.connect() as client:
+        client.sendall(make_head(hurried, "GET /api/session"))
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        client.sendall(b"GET /api")
+        assert seconds_until_closed(client) < 1
+
+
+def test_half_a_body_is_answered_with_408(hurried: Running) -> None:
+    head = make_head(hurried, "POST /api/run", "Content-Length: 100")
+    for body in (b"", b'{"a": '):
+        with hurried.connect() as client:
+            client.sendall(head + body)
+            answer = read_all(client)
+            assert answer.startswith(b"HTTP/1.1 408") and b"nosniff" in answer and b'{"error"' in answer
+
+
+def test_a_body_that_is_not_read_is_not_waited_for(hurried: Running) -> None:
+    """A GET with a body that never comes."""
+    with hurried.connect() as client:
+        client.sendall(make_head(hurried, "GET /api/session", "Content-Length: 100"))
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        assert seconds_until_closed(client) < 4
+
+
+def test_a_client_that_does_not_read_is_disconnected(hurried: Running) -> None:
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(10)
+        client.connect(("127.0.0.1", hurried.port))
+        client.sendall(make_head(hurried, "GET /api/large"))
+        time.sleep(0.8)
+        assert len(read_all(client)) < 1_000_000
+
+
+def test_a_client_that_reads_slowly_is_not_disconnected(hurried: Running) -> None:
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)  # holds a whole segment
+        client.settimeout(10)
+        client.connect(("127.0.0.1", hurried.port))
+        client.sendall(make_head(hurried, "GET /api/large"))
+        found, began = 0, time.monotonic()
+        while time.monotonic() - began < 0.8:
+            found += len(client.recv(1 << 16))
+            time.sleep(0.02)
+        assert found + len(read_all(client)) > 5_000_000
+
+
+def test_clients_that_wait_do_not_delay_another(hurried: Running, server: Running) -> None:
+    idle = [server.connect() for _ in range(100)]
+    began = time.monotonic()
+    assert server.ask("GET", "/api/session").status == 200
+    assert time.monotonic() - began < 1
+    for client in idle:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/3.0\r\n\r\n",
+        b"\r\n\r\n\r\nx",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"G\xcbT / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHo st: x\r\n\r\n",
+        b"GET / HTTP/1.1\nHost x\n\n",
+        b"POST /api/run HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /api/run HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 2\r\n\r\n",
+        b"POST /api/run HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"POST /api/run HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_what_is_not_http_is_refused_in_json(server: Running, data: bytes) -> None:
+    head, _, body = server.send(data).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400") and body.startswith(b'{"error":') and b"nosniff" in head, data
+
+
+def test_a_broken_chunk_ends_the_request_alone(server: Running) -> None:
+    head = make_head(server, "POST /api/run", "Transfer-Encoding: chunked")
+    answer = server.send(head + b'2\r\n{"\r\nnot a size\r\n')
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert server.ask("GET", "/api/session").status == 200
+
+
+def test_requests_one_after_another_on_one_connection(server: Running) -> None:
+    with server.connect() as client:
+        client.sendall(make_head(server, "GET /api/session") * 3 + make_head(server, "GET /nothing"))
+        client.shutdown(socket.SHUT_WR)
+        answer = read_all(client)
+    assert answer.count(b"HTTP/1.1 200") == 3 and answer.count(b"HTTP/1.1 404") == 1
+
+
+def test_a_web_socket_is_not_opened(server: Running) -> None:
+    fields = (
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: x",
+    )
+    answer = server.send(make_head(server, "GET /api/session", *fields))
+    assert not answer.startswith(b"HTTP/1.1 101")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+@pytest.mark.parametrize("fields", [[], [("Content-Length", "9")], [("transfer-encoding", "chunked")]])
+def test_an_answer_is_sent_as_h11_sends_it(method: str, version: str, fields: list[tuple[str, str]]) -> None:
+    """The short way for chunks, beside h11's own; two answers on a connection, each with a body in parts."""
+    parts = [b"", b""] if method == "HEAD" else [b"abc", b"", b"x" * 5, b"y"]
+    events = [
+        h11.Response(status_code=200, headers=fields),
+        *(h11.Data(data=part) for part in parts),
+        h11.EndOfMessage(),
+    ]
+    sent = list[list[bytes]]()
+    for connection in (ChunkedConnection(h11.SERVER), h11.Connection(h11.SERVER)):
+        found = list[bytes]()
+        for _ in range(2 if version == "1.1" else 1):
+            connection.receive_data(f"{method} / HTTP/{version}\r\nHost: a\r\n\r\n".encode())
+            connection.next_event()
+            connection.next_event()
+            found += [connection.send(event) or b"" for event in events]
+            if connection.our_state is h11.DONE:
+                connection.start_next_cycle()
+        sent.append(found)
+    assert sent[0] == sent[1]
+    assert any(part.startswith(b"3\r\nabc") for part in sent[0]) == (
+        (method, version) == ("GET", "1.1") and ("Content-Length", "9") not in fields
+    )
+
+
+def test_a_chunk_after_the_end_is_refused() -> None:
+    connection = ChunkedConnection(h11.SERVER)
+    connection.receive_data(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    connection.next_event()
+    connection.send(h11.Response(status_code=200, headers=[]))
+    connection.send(h11.EndOfMessage())
+    with pytest.raises(h11.LocalProtocolError):
+        connection.send(h11.Data(data=b"more"))

@@ -1,0 +1,190 @@
+"""A query string and a JSON body have one meaning, or are refused."""
+
+import random
+import re
+
+import pytest
+
+from pellucid.server.http.limits import LIMITS, RequestError
+from pellucid.server.http.request import parse_json, parse_query
+from tests.server.serving import Running
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("a=1&a=2", "a=1&a=1", "a=1&%61=2", "a", "a=1&", "&", "a=1&b"),
+        *("a=%", "a=%4", "a=%zz", "a=%ff", "a=%ed%a0%80"),
+        "&".join(f"a{i}=1" for i in range(33)),
+    ],
+)
+def test_a_query_string_that_has_two_meanings_or_none_is_refused(query: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        parse_query(query.encode(), LIMITS)
+    assert refused.value.status == 400
+
+
+def test_a_query_string_is_what_the_page_encoded() -> None:
+    assert parse_query(b"", LIMITS) == {}
+    assert parse_query(b"a=&b=%E2%96%81x%20y%2B%26%3D", LIMITS) == {"a": "", "b": "▁x y+&="}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b" ", b"{", b"[]", b"1", b'"x"', b"null", b"{'a': 1}", b'{"a": 1,}', b'{"a": 1} x',
+        b'{"a": NaN}', b'{"a": Infinity}', b'{"a": -Infinity}', b'{"a": 1e999}',
+        b'{"a": 1, "a": 2}', b'{"a": {"b": 1, "b": 1}}',
+        b'{"a": "\\ud800"}', b'{"\\udc00": 1}', b'{"a": "\\ud83d\\ud83d"}',
+        b'{"a": "\xff"}', b'\xef\xbb\xbf{"a": 1}', b'{"a": "\xed\xa0\x80"}', '{"a": 1}'.encode("utf-16"),
+        b'{"a": "\x00"}', b'{"a": 01}', b'{"a": .5}', b'{"a": +1}', b'{"a": 0x10}',
+        b'{"a": ' + b"9" * 5000 + b"}", b"[" * 100_000, b'{"a":' * 100_000,
+        b'{"a": ' + b"[" * 33 + b"]" * 33 + b"}", b'{"a": ' * 33 + b"1" + b"}" * 33,
+    ],
+)  # fmt: skip
+def test_json_that_has_two_meanings_or_none_is_refused(body: bytes) -> None:
+    with pytest.raises(RequestError) as refused:
+        parse_json(body, LIMITS)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "fact"),
+    [
+        (b"", "empty"),
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        ('{"a": 1}'.encode("utf-16"), "UTF-8"),
+        (b'{"a": "\xe9"}', "0xe9"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "digits"),
+        (b'{"a": 1e999}', "1e999"),
+        (b"[" * 100_000, "nested"),
+        (b"{'a': 1}", "double quotes"),
+    ],
+)
+def test_the_message_says_what_is_wrong_with_a_body(body: bytes, fact: str) -> None:
+    with pytest.raises(RequestError, match=fact):
+        parse_json(body, LIMITS)
+
+
+def test_json_within_the_limits_is_read() -> None:
+    deep = (
+        '{"a": '
+        + "[" * 31
+        + "]" * 31
+        + ', "b": "\\ud83d\\ude00", "c": 1.5e3, "d": -0.0, "e": 12345678901234}'
+    )
+    found = parse_json(deep.encode(), LIMITS)
+    assert (found["b"], found["c"], found["e"]) == ("😀", 1500.0, 12345678901234)
+
+
+def test_a_body_reaches_its_question_and_a_query_string_too(server: Running) -> None:
+    assert server.post("/api/run", b'{"prompt": "A B", "steps": 2}').status == 200
+    assert server.worker.asked[-1] == ("run", {"prompt": "A B", "steps": 2}, False)
+    assert server.ask("GET", "/api/cell?at=probs%5Bt%3D1%5D&top=6").status == 200
+    assert server.worker.asked[-1] == ("cell", {"at": "probs[t=1]", "top": "6"}, True)
+    assert server.post("/api/run?prompt=A", b"{}").status == 400
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "",
+        "application/jsonx",
+        "json",
+    ],
+)
+def test_a_body_of_another_media_type_is_refused(server: Running, kind: str) -> None:
+    assert server.post("/api/run", b"{}", Content_Type=kind).status == 415
+    assert server.ask("POST", "/api/run", b"{}").status == 415
+
+
+def test_the_media_type_may_have_parameters(server: Running) -> None:
+    assert server.post("/api/run", b"{}", Content_Type="Application/JSON; charset=utf-8").status == 200
+    assert server.post("/api/run", b"{}", Content_Encoding="gzip").status == 415
+
+
+def test_a_long_body_is_refused_whether_it_is_announced_or_not(server: Running) -> None:
+    long = b'{"a": "' + b"x" * 8_000_000 + b'"}'
+    assert server.post("/api/run", long).status == 413
+    assert server.post("/api/run", b'{"a": "' + b"x" * 7_999_000 + b'"}').status == 200
+    head = f"POST /api/run HTTP/1.1\r\nHost: {server.host}\r\nAuthorization: Bearer {'k' * 32}\r\n"
+    kind = "Content-Type: application/json\r\n"
+    for length in (8_000_001, 10**19):
+        answer = server.send(f"{head}{kind}Content-Length: {length}\r\n\r\n".encode())
+        assert answer.startswith(b"HTTP/1.1 413"), length
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in [long[:1_000_000]] * 9)
+    with server.connect() as client:
+        client.sendall(f"{head}{kind}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks)
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 413")
+
+
+def make_malformed(draw: random.Random, server: Running) -> bytes:
+    """Returns a request in which bytes of a good one are cut, doubled, replaced or moved."""
+    good = [
+        f"GET /api/cell?at=probs%5Bt%3D1%5D&top=6 HTTP/1.1\r\nHost: {server.host}\r\n".encode(),
+        b"Authorization: Bearer " + b"k" * 32 + b"\r\nContent-Type: application/json\r\n",
+        b'Content-Length: 15\r\n\r\n{"prompt": "A"}',
+    ]
+    if draw.random() < 0.5:
+        good[0] = f"POST /api/run HTTP/1.1\r\nHost: {server.host}\r\n".encode()
+    data = bytearray(b"".join(good))
+    for _ in range(draw.choice([1, 1, 2, 5])):
+        at, size = draw.randrange(len(data)), draw.randrange(12)
+        piece = draw.choice([b"", bytes(draw.randrange(256) for _ in range(size)), data[at : at + size] * 2])
+        extra = draw.choice(
+            [b"", b"\r\n", b"\x00", b"%", b"&", b'"', b"{", b"9" * 40, b"\xff", b": ", b"NaN"]
+        )
+        data[at : at + draw.choice([0, size])] = piece + extra
+    return bytes(data)
+
+
+def check_malformed(server: Running, seed: int, count: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(count):
+        data = make_malformed(draw, server)
+        answer = server.send(data)
+        statuses = re.findall(rb"(?:^|})HTTP/1.1 (\d)", answer)
+        assert set(statuses) <= {b"2", b"3", b"4"} and (statuses or not answer), (data, answer)
+
+
+def test_malformed_requests_never_fail_the_server(server: Running) -> None:
+    check_malformed(server, 0, 200)
+    assert server.ask("GET", "/api/session").status == 200
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_ten_thousand_malformed_requests_never_fail_the_server(server: Running, seed: int) -> None:
+    check_malformed(server, seed, 1000)
+
+
+@pytest.mark.parametrize("form", ["[%s]", '{"a":%s}'])
+def test_values_may_be_nested_as_deeply_as_the_limit_says(form: str) -> None:
+    def nest(depth: int) -> bytes:
+        text = "1"
+        for _ in range(depth - 1):
+            text = form % text
+        return f'{{"a":{text}}}'.encode()
+
+    parse_json(nest(LIMITS.json_depth), LIMITS)
+    with pytest.raises(RequestError):
+        parse_json(nest(LIMITS.json_depth + 1), LIMITS)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a": "\\ud800"}', b'{"\\udfff": 1}', b'{"a": ["b", [{"c": "x\\ud800"}]]}']
+)
+def test_half_of_a_surrogate_pair_is_found_at_any_place(body: bytes) -> None:
+    with pytest.raises(RequestError, match="surrogate"):
+        parse_json(body, LIMITS)
+    assert parse_json(b'{"a": ["\\ud83d\\ude00", "\xc3\xa9"]}', LIMITS) == {"a": ["😀", "é"]}
+
+
+def test_a_body_of_millions_of_objects_is_refused_before_all_are_read() -> None:
+    most = LIMITS.json_objects
+    assert len(parse_json(b'{"user": [%b]}' % b",".join([b"{}"] * (most - 1)), LIMITS)["user"]) == most - 1
+    with pytest.raises(RequestError, match="objects"):
+        parse_json(b'{"user": [%b, what follows is not read' % b",".join([b"{}"] * (most + 1)), LIMITS)
