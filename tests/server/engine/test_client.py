@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pellucid.errors import FileError, ResourceError
-from pellucid.server.engine.client import EngineClient, EngineRequest
+from pellucid.server.engine.client import SPIN_NAMES, EngineClient, EngineRequest
 from pellucid.server.engine.lines import (
     End,
     EngineOptions,
@@ -236,18 +236,22 @@ def test_a_reader_that_is_cancelled_loses_nothing() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(("given", "wanted"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_that_wait_leave_the_core_unless_the_user_wants_it_otherwise(
-    monkeypatch: pytest.MonkeyPatch, given: str | None, wanted: str
+@pytest.mark.parametrize(
+    ("given", "spins"), [(None, b"2000"), ("OMP_WAIT_POLICY", None), ("GOMP_SPINCOUNT", b"PASSIVE")]
+)
+def test_threads_that_wait_leave_the_core_soon_unless_the_user_wants_it_otherwise(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, spins: bytes | None
 ) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    for name in SPIN_NAMES:
+        monkeypatch.delenv(name, raising=False)
     if given is not None:
-        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+        monkeypatch.setenv(given, "PASSIVE")
 
     async def run() -> None:
         async with run_client() as client:
             await client.start()
-            variables = Path(f"/proc/{client.pid}/environ").read_bytes().split(b"\0")
-            assert f"OMP_WAIT_POLICY={wanted}".encode() in variables
+            lines = Path(f"/proc/{client.pid}/environ").read_bytes().split(b"\0")
+            variables = dict(line.split(b"=", 1) for line in lines if line)
+            assert variables.get(b"GOMP_SPINCOUNT") == spins
 
     asyncio.run(run())
