@@ -20,7 +20,7 @@ from pellucid.explorer import list_questions
 from pellucid.explorer.bundle import read_page_files
 from pellucid.explorer.client import ExplorerWorker
 from pellucid.format import pluralize
-from pellucid.server.answers.kept import KeptAnswer, KeptAnswers
+from pellucid.server.answers.kept import MOST_ANSWERS, KeptAnswer, KeptAnswers
 from pellucid.server.explorer_app import answer_question, redirect_to_page, send_page_file
 from pellucid.server.http.limits import RequestError
 from pellucid.server.http.request import check_media_type
@@ -115,6 +115,8 @@ class AnswerExplorer:
             session = json.loads(body)
             if runs.get(id) is known and not is_listed(known, session):  # no one else has begun meanwhile
                 runs[id] = asyncio.create_task(run_answer(worker, answer, session["most_tokens"]))
+                if len(runs) > MOST_ANSWERS:  # the oldest may be of an answer that is kept no more
+                    del runs[next(iter(runs))]
         return await asyncio.shield(runs[id])
 
     async def close(self) -> None:
