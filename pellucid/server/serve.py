@@ -2,12 +2,15 @@
 
 import asyncio
 import gc
+import re
 import socket
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pellucid.dtypes import CACHE_NAMES, check_dtype
+from pellucid.errors import UsageError, show
 from pellucid.format import format_bytes, pluralize
 from pellucid.server.extra import check_extra
 from pellucid.server.http.bind import bind, get_port, raise_file_limit
@@ -47,6 +50,7 @@ def serve(
     `key_file` is where the key was read, for the example that is printed; `say` prints a line.
     """
     check_extra(PACKAGES)
+    check_engine_names(device, dtype, cache)
     address = resolve_address(host)
     check_exposure(address, key)
     raise_file_limit()
@@ -82,6 +86,16 @@ def serve(
         gc.freeze()  # what stays is not looked at again: collections are short, and often enough
         say(f"{name} is loading; {url}/health says when it is ready.")
         return asyncio.run(run_until_signal(listening, server, served, engine, say_ready))
+
+
+def check_engine_names(device: str, dtype: str, cache: str | None) -> None:
+    """Raises where a name is of no device or dtype at all; whether they can be used is for the engine to say,
+    which imports torch."""
+    check_dtype(dtype)
+    if cache is not None:
+        check_dtype(cache, CACHE_NAMES, "cache")
+    if not re.fullmatch(r"[a-z]+(:\d{1,3})?", device):
+        raise UsageError(f"device must be a name such as cpu, cuda or cuda:1, not {show(device)}.")
 
 
 async def run_until_signal(

@@ -9,7 +9,7 @@ from tests.server.served import Served, run_served, save_model, save_small_model
 from tests.server.serving import Running, run_server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # other tests count memory and fork: no thread may outlast this folder
 def server() -> Iterator[Running]:
     with run_server() as running:
         yield running
@@ -27,7 +27,7 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_small_model(tmp_path_factory.mktemp("small") / "small")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # other tests count memory and fork: no thread may outlast this folder
 def served(tiny_model: Path) -> Iterator[Served]:
     """The tiny model, served as `tiny` in 8 slots; tests that use it are in the xdist group "server"."""
     with run_served(tiny_model, name="tiny", slots=8) as running:

@@ -22,7 +22,7 @@ from pellucid.errors import FileError, PellucidError, UsageError
 from pellucid.server.engine.client import MODULE
 from pellucid.server.engine.lines import EngineReady
 from pellucid.server.http.bind import bind, get_port
-from pellucid.server.serve import serve
+from pellucid.server.serve import check_engine_names, serve
 from tests.server.served import STAND_IN, Served, run_served
 from tests.server.serving import Answer
 
@@ -199,3 +199,14 @@ def test_a_killed_engine_ends_every_answer_with_an_error_and_is_started_again_on
         assert (health.status, json.loads(health.body)) == (503, {"status": "unhealthy"})
         refused, _ = ask_whole(served)
         assert refused.status == 503 and "retry-after" in refused.headers
+
+
+@pytest.mark.parametrize(
+    "names", [("GPU", "float32", None), ("cpu", "float99", None), ("cpu", "float32", "x")]
+)
+def test_a_name_of_no_device_or_dtype_is_refused_before_anything_is_loaded(
+    names: tuple[str, str, str | None],
+) -> None:
+    with pytest.raises(PellucidError):
+        check_engine_names(*names)
+    check_engine_names("cuda:1", "bfloat16", "int8")
