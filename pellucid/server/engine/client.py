@@ -36,10 +36,10 @@ from pellucid.server.served import EngineState
 logger = logging.getLogger(__name__)
 
 MODULE = "pellucid.server.engine.process"
-SPINNING = {"GOMP_SPINCOUNT": "2000"}
+SPINNING = {"GOMP_SPINCOUNT": "6000"}
 """Threads that wait for each other spin some microseconds and then sleep, unless the user's environment says
-otherwise (`SPIN_NAMES`). By default they spin for milliseconds, also where HTTP and clients need the core,
-and the engine is then half as fast; threads that never spin cost a third where nothing else runs."""
+otherwise (`SPIN_NAMES`). By default they spin for milliseconds, also where HTTP and clients need the core, so
+that half of the tokens are written; threads that never spin cost a third where nothing else runs."""
 SPIN_NAMES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 HANG_SECONDS = 30.0
 """A process that writes no line for so long is ended; it writes one every second."""

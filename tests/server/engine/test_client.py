@@ -237,7 +237,7 @@ def test_a_reader_that_is_cancelled_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "spins"), [(None, b"2000"), ("OMP_WAIT_POLICY", None), ("GOMP_SPINCOUNT", b"PASSIVE")]
+    ("given", "spins"), [(None, b"6000"), ("OMP_WAIT_POLICY", None), ("GOMP_SPINCOUNT", b"PASSIVE")]
 )
 def test_threads_that_wait_leave_the_core_soon_unless_the_user_wants_it_otherwise(
     monkeypatch: pytest.MonkeyPatch, given: str | None, spins: bytes | None
