@@ -351,7 +351,7 @@ def fingerprints() -> list[str]:
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_training_does_not_depend_on_the_number_of_threads(threads: str) -> None:
     script = "from tests.text.test_kinds import fingerprints; print(*fingerprints())"
-    root = Path(__file__).parent.parent.parent.parent
+    root = Path(__file__).parents[2]
     environment = os.environ | {"RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "true"}
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=root, env=environment, capture_output=True, text=True, check=True
