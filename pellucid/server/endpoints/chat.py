@@ -5,13 +5,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pellucid.server.answers.event_stream import EventStream
 from pellucid.server.answers.logprobs import make_chat_logprobs
 from pellucid.server.answers.plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
 from pellucid.server.answers.settings import check_prompt_length, check_sampling, check_size
-from pellucid.server.answers.whole import make_whole
+from pellucid.server.endpoints.generating import generate_answer
 from pellucid.server.reading.sampling import list_sources, read_sampling
-from pellucid.server.reading.values import read_values
 from pellucid.server.served import ServedModel
 from pellucid.workbench.generation_options import own_settings
 
@@ -34,12 +32,7 @@ CHAT_FORM = AnswerForm(
 
 async def answer_chat(served: ServedModel, request: Request) -> Response:
     """Answers with the next message of a conversation."""
-    meter = served.metrics.begin_answer()
-    values = await read_values(served, request, "chat")
-    plan = await plan_chat(served, values)
-    if values["stream"]:
-        return EventStream(served, plan, meter)
-    return await make_whole(served, plan, request.receive, meter)
+    return await generate_answer(served, request, "chat", plan_chat)
 
 
 async def plan_chat(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:

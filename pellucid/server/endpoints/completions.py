@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pellucid.generation.output import DECODED_PROMPT
-from pellucid.server.answers.event_stream import EventStream
 from pellucid.server.answers.logprobs import make_completion_logprobs
 from pellucid.server.answers.plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
 from pellucid.server.answers.settings import (
@@ -18,9 +17,8 @@ from pellucid.server.answers.settings import (
     check_size,
     find_place,
 )
-from pellucid.server.answers.whole import make_whole
+from pellucid.server.endpoints.generating import generate_answer
 from pellucid.server.reading.sampling import list_sources, read_sampling
-from pellucid.server.reading.values import read_values
 from pellucid.server.served import ServedModel
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.generation_options import own_settings
@@ -38,12 +36,7 @@ COMPLETION_FORM = AnswerForm(
 
 async def complete(served: ServedModel, request: Request) -> Response:
     """Answers with a text for each prompt and choice."""
-    meter = served.metrics.begin_answer()
-    values = await read_values(served, request, "completions")
-    plan = await plan_completions(served, values)
-    if values["stream"]:
-        return EventStream(served, plan, meter)
-    return await make_whole(served, plan, request.receive, meter)
+    return await generate_answer(served, request, "completions", plan_completions)
 
 
 async def plan_completions(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:

@@ -4,6 +4,7 @@ Every error names the place of the value that is wrong, such as messages[3].cont
 that is not given. `server/fields.py` is the table of all fields.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -31,17 +32,17 @@ MOST_NAME = 80
 """Characters of an unknown field's name that are repeated in the answer, and compared with the known ones."""
 
 
-class ValueType:
+class ValueType(ABC):
     """What a value may be."""
 
+    @abstractmethod
     def read(self, path: str, value: Any) -> Any:
         """Returns the value as the server uses it; raises a RequestError where it cannot be one."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def text(self) -> str:
         """The type with its bounds, for a page of documentation."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
