@@ -26,6 +26,8 @@ class Dtype:
     """The unit round-off u: rounding to the nearest changes x by at most u |x|. 0 for integers."""
     smallest_normal: float = 0.0
     """The smallest positive number that has all of the type's significant bits."""
+    largest: float = 0.0
+    """The largest finite number."""
 
     @property
     def bytes(self) -> int:
@@ -33,10 +35,10 @@ class Dtype:
 
 
 FLOATS = (
-    Dtype("float64", "F64", np.dtype("<f8"), 2.0**-53, 2.0**-1022),
-    Dtype("float32", "F32", np.dtype("<f4"), 2.0**-24, 2.0**-126),
-    Dtype("float16", "F16", np.dtype("<f2"), 2.0**-11, 2.0**-14),
-    Dtype("bfloat16", "BF16", np.dtype("<u2"), 2.0**-8, 2.0**-126),
+    Dtype("float64", "F64", np.dtype("<f8"), 2.0**-53, 2.0**-1022, 2.0**1023 * (2 - 2.0**-52)),
+    Dtype("float32", "F32", np.dtype("<f4"), 2.0**-24, 2.0**-126, 2.0**127 * (2 - 2.0**-23)),
+    Dtype("float16", "F16", np.dtype("<f2"), 2.0**-11, 2.0**-14, 65504.0),
+    Dtype("bfloat16", "BF16", np.dtype("<u2"), 2.0**-8, 2.0**-126, 2.0**127 * (2 - 2.0**-7)),
 )
 INTEGERS = (
     Dtype("int64", "I64", np.dtype("<i8")),

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.config import Shapes
-from pellucid.model.precision import is_row_invariant
+from pellucid.model.precision import is_row_invariant, sums_narrowly
 from pellucid.model.taps import is_explicit
 
 
@@ -58,6 +58,11 @@ class Embedding(nn.Embedding):
 
     def reset_parameters(self) -> None:
         pass
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if sums_narrowly(self.weight):
+            return F.embedding(ids, self.weight.float()).to(self.weight.dtype)
+        return F.embedding(ids, self.weight)
 
 
 NARROW_IS_SLOW = torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2")

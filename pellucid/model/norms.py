@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pellucid import registry
 from pellucid.config import Shapes
-from pellucid.model.precision import widen
+from pellucid.model.precision import sums_narrowly, widen
 from pellucid.model.taps import TapScope, is_explicit
 from pellucid.parts.norms import LayerNormConfig, NoNorm, NormConfig, RmsNormConfig
 
@@ -45,6 +45,10 @@ class LayerNorm(GainNorm):
         if is_explicit():
             mean = self.t("mean", widen(x).mean(-1, keepdim=True))
             return self.normalize(self.t("centered", widen(x) - mean), x.dtype)
+        if sums_narrowly(x):
+            bias = None if self.bias is None else self.bias.float()
+            y = F.layer_norm(x.float(), x.shape[-1:], self.weight.float(), bias, self.eps)
+            return self.t("out", y.to(x.dtype))
         return self.t("out", F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps))
 
 

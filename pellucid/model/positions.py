@@ -78,8 +78,9 @@ class Positions(Tables):
         table = self.rows if learned is None else learned
         if table is None:
             return tap("positioned", x)
-        rows = tap("position_rows", table[positions].to(x.dtype))
-        return tap("positioned", x + rows)
+        dtype = x.dtype if learned is not None else wide_dtype(x.dtype)  # a fixed table is rounded in the sum
+        rows = tap("position_rows", table[positions].to(dtype))
+        return tap("positioned", (x + rows).to(x.dtype))
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | None:
         """Returns the rotation of queries and keys at positions [T] or [B T]; None without RoPE."""

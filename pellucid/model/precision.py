@@ -15,6 +15,19 @@ def widen(x: Tensor) -> Tensor:
     return x.float() if x.element_size() < 4 else x
 
 
+def sums_narrowly(x: Tensor) -> bool:
+    """Whether torch's kernels for norms and embeddings would sum the gradient of a weight over the positions
+    in half precision: on a CPU, where a sum of a thousand terms is then off by several percent."""
+    return x.device.type == "cpu" and x.element_size() == 2 and torch.is_grad_enabled()
+
+
+def sum_widely_on_gpu() -> None:
+    """Makes products in half precision on a GPU add their parts in float32. By default cuBLAS may round
+    partial sums to half precision where it splits a long sum: logits in float16 were off by 190 roundings."""
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
 def is_row_invariant(x: Tensor) -> bool:
     """Whether each row of a result must depend on its own row alone, bit for bit: in float32 on a CPU,
     without gradients.

@@ -24,6 +24,7 @@ from pellucid.model.initializations import initialize
 from pellucid.model.layer_cache import CachePlan
 from pellucid.model.linear import Embedding, linear
 from pellucid.model.positions import PositionBias, Positions
+from pellucid.model.precision import sum_widely_on_gpu
 from pellucid.model.tables import Tables
 from pellucid.model.taps import begin_call, current_watcher, is_explicit, recompute_contexts, tap
 
@@ -69,6 +70,8 @@ class Transformer(nn.Module):
         It is built on the device "meta" and filled one parameter at a time, so that at most one weight exists
         twice.
         """
+        if torch.device(device).type == "cuda":
+            sum_widely_on_gpu()
         with torch.device("meta"):
             model = cls(config)
         shapes = config.parameters()

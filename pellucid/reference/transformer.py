@@ -221,7 +221,7 @@ def cache(tape: Tape, config: ModelConfig) -> dict[str, Array]:
     past = {}
     for layer in range(config.n_layer):
         t = tape.scope(f"blocks.{layer}.attn")
-        keys = next(name for name in ("k_all", "k_rot", "k") if name in t)
+        keys = next(name for name in ("k_all", "k_rot", "k_normed", "k") if name in t)
         values = next(name for name in ("v_all", "v") if name in t)
         past[f"{t.prefix}.past_k"] = tape[t.ref(keys)]
         past[f"{t.prefix}.past_v"] = tape[t.ref(values)]

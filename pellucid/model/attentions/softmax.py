@@ -12,7 +12,7 @@ from pellucid.model.attention_inputs import AttentionInputs
 from pellucid.model.attentions import HeadAttention
 from pellucid.model.dropout import Dropout
 from pellucid.model.layer_cache import Int8Cache, KeyValueCache, LayerCache
-from pellucid.model.precision import wide_dtype
+from pellucid.model.precision import wide_dtype, widen
 from pellucid.model.taps import TapScope, is_explicit
 
 
@@ -36,16 +36,20 @@ class SoftmaxAttention(HeadAttention):
         return self._attend_fused(q, k, v, inputs)
 
     def _attend_explicit(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
-        """Returns z step by step, with a name for every value; query head h = k·G + g reads key head k."""
-        t = self.t
-        grouped = q.unflatten(1, (self.n_kv_head, self.groups)) @ k[:, :, None].mT
-        scores = t("scores", grouped.flatten(1, 2) * self.scale)
+        """Returns z step by step, with a name for every value; query head h = k·G + g reads key head k.
+
+        Half precision is computed in float32, as inside a kernel. Named values are held in the type of q;
+        where no value needs a name, only the pattern is rounded to it.
+        """
+        t, held = self.t, q.dtype if is_explicit() else wide_dtype(q.dtype)
+        grouped = widen(q).unflatten(1, (self.n_kv_head, self.groups)) @ widen(k)[:, :, None].mT
+        scores = t("scores", (grouped.flatten(1, 2) * self.scale).to(held))
         if self.cap is not None:
             scores = t("capped", self.cap(scores))
         if inputs.bias is not None:
-            scores = t("biased", (scores + inputs.bias).to(q.dtype))
+            scores = t("biased", (scores + inputs.bias).to(held))
         masked = t("masked", scores if inputs.mask is None else scores.masked_fill(~inputs.mask, -torch.inf))
-        pattern = self.drop(t("pattern", softmax(masked)))
+        pattern = self.drop(t("pattern", softmax(masked)).to(q.dtype))
         z: Tensor = pattern.unflatten(1, (self.n_kv_head, self.groups)) @ v[:, :, None]
         return z.flatten(1, 2)
 

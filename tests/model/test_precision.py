@@ -1,0 +1,50 @@
+"""Gradients in half precision are summed in float32."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from pellucid.model.linear import Embedding
+from pellucid.model.norms import LayerNorm, RmsNorm
+from pellucid.parts.norms import LayerNormConfig, RmsNormConfig
+
+POSITIONS, WIDTH, VOCABULARY = 4096, 16, 8
+
+
+def _norm(kind: type[LayerNorm] | type[RmsNorm]) -> tuple[torch.nn.Module, Tensor]:
+    settings = LayerNormConfig() if kind is LayerNorm else RmsNormConfig()
+    norm = kind({"norm.weight": (WIDTH,)}, "norm", settings)
+    torch.nn.init.ones_(norm.weight)
+    return norm, torch.randn(POSITIONS, WIDTH) + 1.0
+
+
+def _embedding() -> tuple[torch.nn.Module, Tensor]:
+    layer = Embedding({"embed.weight": (VOCABULARY, WIDTH)}, "embed")
+    torch.nn.init.normal_(layer.weight)
+    return layer, torch.randint(VOCABULARY, (POSITIONS,))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: _norm(LayerNorm), lambda: _norm(RmsNorm), _embedding],
+    ids=["LayerNorm", "RMSNorm", "embed"],
+)
+def test_the_gradient_of_a_weight_in_bfloat16_is_a_sum_in_float32(
+    make: Callable[[], tuple[torch.nn.Module, Tensor]],
+) -> None:
+    """Torch's kernels on a CPU sum over the positions in the type of the weight: off by several percent."""
+    torch.manual_seed(0)
+    layer, x = make()
+    dy = (torch.randn(POSITIONS, WIDTH) + 0.3).bfloat16()
+    grads = []
+    for dtype in (torch.bfloat16, torch.float32):
+        layer.to(dtype).zero_grad()
+        given = x.bfloat16().to(dtype) if x.is_floating_point() else x
+        layer(given).backward(dy.to(dtype))
+        weight = layer.get_parameter("weight")
+        assert weight.grad is not None
+        grads.append(weight.grad.double().clone())
+    narrow, right = grads
+    assert (narrow - right).norm() < 4e-3 * right.norm()
