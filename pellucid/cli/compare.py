@@ -18,7 +18,7 @@ def compare(
     names: Annotated[
         str | None,
         typer.Option(
-            help="Their names to ours: hf, hf-gpt2, nanogpt, or a TOML file with lines such as "
+            help="Their names to ours: hf, hf-bloom, hf-gpt2, nanogpt, or a TOML file with lines such as "
             '"h.{l}.attn.q" = "blocks.{l}.attn.q".',
             metavar="TABLE",
         ),
@@ -43,8 +43,9 @@ def compare(
 ) -> None:
     """Is this number right? Each value of B, recomputed from B's own numbers by A's program.
 
-    Equal, or noise (rounding explains it): exit code 0. BUG at a name, or different (each value follows from
-    its inputs, and the weights are not the same): exit code 1. Cannot tell (too little is recorded): 0.
+    Equal, or noise (rounding explains it, and no usual mistake would hide in it): exit code 0. BUG at a name,
+    low precision, or different (each value follows from its inputs, and the weights are not the same): exit
+    code 1. Cannot tell (with the names of the values to record): 0.
     """
     from pellucid.workbench.compare import compare
 

@@ -16,6 +16,7 @@ from pellucid.judge.mismatch import find_mismatch
 from pellucid.judge.mistakes import MISTAKES, Program, Variant, describe
 from pellucid.judge.recorded import Recording
 from pellucid.judge.run_report import Deviation, RunReport
+from pellucid.judge.span import cut_span, measure_misfit, run_span
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 
@@ -29,11 +30,10 @@ def explain_bug(
     report: RunReport, trace: Trace, recorded: Recording, config: ModelConfig | None = None
 ) -> RunReport:
     """Adds the usual mistakes that would give the numbers of the first bug, the best fit first."""
-    if not report.bugs or report.bugs[0].given or report.bugs[0].layout:
+    first = report.bugs[0] if report.bugs else None
+    if first is None or first.given or first.layout or not first.is_known:
         return report
-    return replace(
-        report, explained_by=tuple(find_fitting_mistakes(trace, recorded, report.bugs[0].name, config))
-    )
+    return replace(report, explained_by=tuple(find_fitting_mistakes(trace, recorded, first.name, config)))
 
 
 def find_fitting_mistakes(
@@ -43,66 +43,33 @@ def find_fitting_mistakes(
     tape, name = trace.tape, trace.tape.resolve(bug)
     theirs = {tape.resolve(other): value for other, value in reversed([*recorded.items()])}
     theirs[name] = recorded[bug]
-    right = _span(tape, name, theirs)
+    right = cut_span(tape, name, theirs)
     if sum(right.values[read].size for step in right.steps.values() for read in step.inputs) > MAX_NUMBERS:
         return []
-    misfit = _misfit(right, name, theirs)
+    misfit = measure_misfit(theirs[name].value, run_span(right, theirs)[name])
     found: list[tuple[float, str]] = []
     for mistake in MISTAKES:
-        for variant in _variants(mistake, Program(tape, config)):
+        for variant in find_variants(mistake, Program(tape, config)):
             if variant.steps.keys().isdisjoint(right.steps):
                 continue
-            left = _deviation_left(_span(tape, name, theirs, variant), name, theirs, misfit)
+            left = _deviation_left(cut_span(tape, name, theirs, variant), name, theirs, misfit)
             if left and not left.is_bug:
                 found.append((left.share, describe(mistake, variant)))
     return list(dict.fromkeys(mistake for _, mistake in sorted(found, key=lambda fit: fit[0])))
 
 
-def _variants(mistake: str, program: Program) -> list[Variant]:
+def find_variants(mistake: str, program: Program) -> list[Variant]:
+    """Returns the program with the mistake in it, in each way in which it applies."""
     try:
         return [*MISTAKES[mistake](program)]
     except (PellucidError, *SHAPE_ERRORS):
         return []  # an untrusted trace may use our names for other things
 
 
-def _span(tape: Tape, name: str, theirs: Recording, variant: Variant | None = None) -> Tape:
-    """Returns the program from the recorded values to one value, with a mistake in it."""
-    variant = variant or Variant()
-    steps, values = {**tape.steps, **variant.steps}, {**variant.tables, **tape.values}
-    needed = {name}
-    for read in reversed(values):
-        if read in needed and read in steps and (read == name or read not in theirs):
-            needed.update(steps[read].inputs)
-    span = Tape(tape.dtype)
-    span.about, span.aliases = tape.about, {}
-    for read in values:
-        if read in needed:
-            span.values[read], span.roles[read] = values[read], tape.roles.get(read, "leaf")
-            if read in steps and (read == name or read not in theirs):
-                span.steps[read] = steps[read]
-    return span
-
-
-def _misfit(span: Tape, name: str, theirs: Recording) -> tuple[int, float]:
-    """Returns how many cells are finite on one side alone, and the largest difference of the others."""
-    values = dict(span.values) | {read: theirs[read].value for read in span.values if read in theirs}
-    with np.errstate(all="ignore"):
-        for step in span.steps.values():
-            values[step.name] = step.run(values)
-        got, wanted = theirs[name].value, values[name]
-        finite = np.isfinite(got) & np.isfinite(wanted)
-        misplaced = ~finite & ~_equal_cells(got, wanted)
-        return int(misplaced.sum()), float(np.abs(np.where(finite, got - wanted, 0.0)).max(initial=0.0))
-
-
-def _equal_cells(a: Array, b: Array) -> Array:
-    return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
-
-
 def _deviation_left(span: Tape, name: str, theirs: Recording, misfit: tuple[int, float]) -> Deviation | None:
     """Returns the deviation that is left with the mistake in the span, None where it comes no nearer."""
     try:
-        misplaced, apart = _misfit(span, name, theirs)
+        misplaced, apart = measure_misfit(theirs[name].value, run_span(span, theirs)[name])
         if (misplaced, 2 * apart) > misfit:
             return None
         known = {read: theirs[read] for read in span.values if read in theirs}

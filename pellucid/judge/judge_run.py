@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from pellucid.explain.trace import Trace
+from pellucid.judge.bias import find_bias
 from pellucid.judge.mismatch import (
     BETWEEN_ENGINES,
     Mismatch,
@@ -18,8 +19,10 @@ from pellucid.judge.mismatch import (
     find_first_mismatch,
     find_mismatch,
     kind_of,
+    largest,
     scales_by_kind,
 )
+from pellucid.judge.precision import NARROW, STATED_ALLOWED, measure_share
 from pellucid.judge.recompute import Recomputation, Recomputed
 from pellucid.judge.recorded import RecordedValue, Recording, check_recorded
 from pellucid.judge.rounding import MIN_CELLS
@@ -36,6 +39,8 @@ RERUN_ALLOWED = 20
 """How many times the error of the same steps in its type a span of hidden steps may be off. Measured in
 float32 at the width of SmolLM2: a healthy span is off by up to 6, the mildest planted bug, an ε of 1e-3, by
 49."""
+OWN_UNITS = 0.5
+"""The units below which a span of our own engine is not held against a rerun."""
 
 
 def judge_run(
@@ -44,26 +49,41 @@ def judge_run(
     *,
     tolerance: float | None = None,
     only: str = "*",
+    rounds_once: bool = False,
+    is_ours: bool = False,
 ) -> RunReport:
     """Judges recorded values by the program of `run`, which had the same ids and parameters.
 
     A step reads the recorded inputs, else the recomputed ones; so one wrong step is named, and the steps
     after it are not blamed. Values within `tolerance` are equal in any type (default: 1e-10, float64 only).
+    `rounds_once` says that the run states to compute 16-bit values in float32 and to round each once, as our
+    own engine does: one that is systematically worse has a lower precision than stated (`precision.py`).
+    `is_ours` says that one of our engines recorded them: a name that the program does not have is then a bug
+    at that name; otherwise it is an error.
     """
     trace = run if isinstance(run, Trace) else Trace(run)
-    theirs = check_recorded(trace.tape, recorded)
-    judge = _ValueJudge(trace, theirs, only, tolerance)
-    recomputation = Recomputation(trace.tape, theirs)
+    unknown = [name for name in recorded if is_ours and name not in trace.tape]
+    theirs = check_recorded(trace.tape, {name: x for name, x in recorded.items() if name not in unknown})
+    recomputation = Recomputation(trace.tape, theirs, rounds_once)
+    judge = _ValueJudge(trace, theirs, only, tolerance, recomputation if rounds_once else None)
     for name in trace.tape.values:
         judge.judge(name, recomputation.compute(name))
+    judge.values += [Deviation.of_unknown(name) for name in unknown if matches(name, [only])]
     return judge.report(recomputation)
 
 
 class _ValueJudge:
     """Compares each recorded value with its recomputation, and explains the first bug."""
 
-    def __init__(self, trace: Trace, theirs: Recording, only: str, tolerance: float | None) -> None:
-        self.trace, self.tolerance = trace, tolerance
+    def __init__(
+        self,
+        trace: Trace,
+        theirs: Recording,
+        only: str,
+        tolerance: float | None,
+        stated: Recomputation | None = None,
+    ) -> None:
+        self.trace, self.tolerance, self.stated = trace, tolerance, stated
         self.values: list[Deviation] = []
         self.judged: dict[str, dict[str, RecordedValue]] = {}
         """The recorded values to judge, by the name of their step and the name (an alias) they came under."""
@@ -77,19 +97,38 @@ class _ValueJudge:
         for alias, theirs in self.judged.get(name, {}).items():
             if not theirs.value.size:
                 continue
-            found = _measure(alias, theirs, recomputed)
+            found = _measure(alias, theirs, recomputed, is_own=self.stated is not None)
             found = replace(
                 found,
                 address=alias + self.trace.address(name, found.index).removeprefix(name),
                 since=recomputed.since,
                 given=self.trace.tape.roles[name] if recomputed.step is None else "",
                 is_equal=self._is_equal(alias, theirs, recomputed),
+                limit=max(found.limit, self._least_error(alias, theirs)),
             )
             if found.is_bug and recomputed.step and (layout := self._other_layout(alias)):
                 moved = theirs._replace(value=_reorder_channels(theirs.value, layout))
                 if not _measure(alias, moved, recomputed).is_bug:
                     found = replace(found, layout=layout)
+            is_stated = theirs.type in NARROW and recomputed.step is not None and not found.is_bug
+            if self.stated is not None and is_stated:
+                found = self._measure_precision(found, theirs, recomputed, self.stated)
             self.values.append(found)
+
+    def _measure_precision(
+        self, found: Deviation, theirs: RecordedValue, recomputed: Recomputed, stated: Recomputation
+    ) -> Deviation:
+        """Returns the deviation, marked where the numbers are worse than the stated arithmetic."""
+        bound, narrow = recomputed.value, stated.compute_stated(recomputed)
+        if bound.size < MIN_CELLS:
+            return found
+        multiples = bound.multiples(theirs.value, narrow, theirs.dtype)
+        found = replace(found, limit=bound.rerun_limit(narrow, theirs.dtype, STATED_ALLOWED))
+        if (most := float(multiples.max())) > STATED_ALLOWED:
+            why = f"an error is {most:.3g} times that of the stated arithmetic, {STATED_ALLOWED} allowed"
+            return replace(found, low_precision=why)
+        share = measure_share(theirs.value, bound.value, narrow, theirs.dtype)
+        return replace(found, low_precision=str(share)) if share is not None and share.is_low else found
 
     def _is_equal(self, name: str, theirs: RecordedValue, recomputed: Recomputed) -> bool:
         if self.tolerance is None and theirs.type != "float64":
@@ -97,6 +136,14 @@ class _ValueJudge:
         tolerance = BETWEEN_ENGINES if self.tolerance is None else self.tolerance
         scale = self.scales[kind_of(name)]
         return find_mismatch(name, theirs.value, recomputed.value.value, tolerance, scale) is None
+
+    def _least_error(self, name: str, theirs: RecordedValue) -> float:
+        """Returns the relative error up to which a value is equal, however many units that is."""
+        if self.tolerance is None and theirs.type != "float64":
+            return 0.0
+        tolerance = BETWEEN_ENGINES if self.tolerance is None else self.tolerance
+        size = largest([theirs.value])
+        return tolerance * max(1.0, self.scales[kind_of(name)] * 1e-3 / size) if size else 0.0
 
     def _other_layout(self, name: str) -> str:
         """Returns the order of channels that this model does not use, for queries and keys with RoPE."""
@@ -114,7 +161,7 @@ class _ValueJudge:
             at = trace.address(mismatch.name, mismatch.index)
         report = replace(report, mismatch=mismatch, mismatch_at=at)
         values = recomputation.values()
-        if report.bugs and not report.bugs[0].given:
+        if report.bugs and report.bugs[0].is_known and not report.bugs[0].given:
             bug = report.bugs[0]
             name = trace.tape.resolve(bug.name)
             right = trace.value(name).copy()  # what the formula must give, at this cell
@@ -137,16 +184,22 @@ class _ValueJudge:
         return find_first_mismatch(theirs, wanted, tolerance)
 
 
-def _measure(name: str, theirs: RecordedValue, recomputed: Recomputed) -> Deviation:
+def _measure(name: str, theirs: RecordedValue, recomputed: Recomputed, is_own: bool = False) -> Deviation:
     """Returns the deviation in units of u · Σ|terms|; at the end of a span of hidden steps, in multiples of
-    the error of the same steps run in its type, where that is the stricter measure."""
+    the error of the same steps run in its type, where that is the stricter measure. Spans of our own engine
+    are short: half of a unit is what one rounding does, and a rerun may be more exact by chance."""
     bound, narrow = recomputed.value, recomputed.narrow
     units = bound.units(theirs.value, theirs.dtype)
     index, allowed = _worst_cell(units, bound.allowed, recomputed.allowed_at if recomputed.step else None)
     rerun_type, is_bounded = "", bool(np.isfinite(bound.terms).all())
+    limit = bound.limit(theirs.dtype)
     if narrow is not None and theirs.type != "float64" and narrow.size >= MIN_CELLS:
         multiples = bound.multiples(theirs.value, narrow, theirs.dtype)
         is_bounded = bool(np.isfinite(narrow[np.isfinite(bound.value)]).all())  # float32 may overflow
+        least = limit * OWN_UNITS / bound.allowed if is_own else 0.0
+        limit = min(limit, max(bound.rerun_limit(narrow, theirs.dtype, RERUN_ALLOWED), least))
+        if is_own:
+            multiples = np.where(units > OWN_UNITS, multiples, 0.0)
         if multiples.max() / RERUN_ALLOWED > units[index] / allowed:
             units, allowed, rerun_type = multiples, RERUN_ALLOWED, theirs.type
             index = _unravel(int(multiples.argmax()), multiples.shape)
@@ -155,6 +208,7 @@ def _measure(name: str, theirs: RecordedValue, recomputed: Recomputed) -> Deviat
         fits, cell = find_swapped_activation(recomputed.step, recomputed.inputs, theirs.value, theirs.dtype)
     if fits and units[index] <= allowed:
         index = _unravel(cell, units.shape)
+    bias = find_bias(theirs.value, bound, theirs.dtype) if recomputed.step else ""
     return Deviation(
         name,
         name,
@@ -164,7 +218,9 @@ def _measure(name: str, theirs: RecordedValue, recomputed: Recomputed) -> Deviat
         float(units[index]),
         allowed,
         fits=fits,
+        bias=bias,
         rerun_type=rerun_type,
+        limit=limit,
         is_bounded=is_bounded,
     )
 

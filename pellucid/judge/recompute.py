@@ -13,6 +13,10 @@ from pellucid.judge.rounding import SINGLE, Bounded, bound_table, round_to
 from pellucid.reference.op import Array, Attrs, Index
 from pellucid.reference.tape import Step, Tape
 
+HELD_NARROW = ("pattern", "powers")
+"""The values inside a fused attention kernel that are rounded to the type of the run, for the product with V:
+the pattern, or before its division by the sum, e^(score − maximum)."""
+
 
 class Recomputed(NamedTuple):
     """A value as its recorded inputs give it."""
@@ -24,7 +28,7 @@ class Recomputed(NamedTuple):
     since: str | None = None
     """The recorded value where the span begins, where steps before this one were not recorded."""
     narrow: Array | None = None
-    """The same span in float32, rounded at every step that was not recorded."""
+    """The same span in float32, rounded at every step that was not recorded, or only where it is stated."""
 
     def allowed_at(self, index: Index) -> float:
         """Returns the units that rounding may use at one cell, from the terms of that cell alone."""
@@ -37,10 +41,14 @@ class Recomputed(NamedTuple):
 
 
 class Recomputation:
-    """The program's steps, run in order on the recorded values."""
+    """The program's steps, run in order on the recorded values.
 
-    def __init__(self, tape: Tape, theirs: Recording) -> None:
-        self.tape = tape
+    With `rounds_once`, the steps between recorded values are taken to be computed in float32 and not rounded,
+    but for the pattern inside an attention kernel; else every step is rounded.
+    """
+
+    def __init__(self, tape: Tape, theirs: Recording, rounds_once: bool = False) -> None:
+        self.tape, self.rounds_once = tape, rounds_once
         self.recorded = {tape.resolve(name): value for name, value in reversed([*theirs.items()])}
         self.dtypes = _assign_dtypes(tape, self.recorded)
         # what was not recorded: its value, where its span begins, and its value where each step is rounded
@@ -69,8 +77,18 @@ class Recomputation:
             return Recomputed(made, step, inputs, since if is_span else None, narrow)
         narrow = self._compute_narrow(step, inputs)
         self.computed[name], self.since[name] = made, since
-        self.narrow[name] = round_to(narrow, self.dtypes[name]) if narrow.dtype.kind == "f" else narrow
+        is_rounded = not self.rounds_once or name.rpartition(".")[2] in HELD_NARROW
+        if narrow.dtype.kind == "f" and is_rounded:
+            narrow = round_to(narrow, self.dtypes[name])
+        self.narrow[name] = narrow
         return Recomputed(made, step, inputs)
+
+    def compute_stated(self, recomputed: Recomputed) -> Array:
+        """Returns a value as float32 arithmetic gives it from the same recorded inputs."""
+        assert recomputed.step is not None
+        if recomputed.narrow is not None:
+            return recomputed.narrow
+        return self._compute_narrow(recomputed.step, list(recomputed.inputs))
 
     def values(self) -> dict[str, Array]:
         """Returns what was recorded, and the recomputed values of everything else."""
@@ -79,14 +97,10 @@ class Recomputation:
         }
 
     def _read(self, name: str, dtype: Dtype) -> Any:
-        if name in self.recorded:
-            return _exact(self.recorded[name].value)
-        if name in self.tape.steps:
-            return self.computed[name]
-        value = self.tape.values[name]
+        value = self.recorded[name].value if name in self.recorded else self.tape.values[name]
         if self.tape.roles[name] == "leaf" and value.dtype.kind == "f":
-            return bound_table(value, dtype)
-        return _exact(value)
+            return bound_table(value, dtype)  # recorded or not: the run may have held more of its digits
+        return self.computed[name] if name in self.computed else _exact(value)
 
     def _source_order(self, name: str) -> tuple[bool, bool, bool]:
         """Sorts the inputs of a step by how well they say where its span begins."""

@@ -22,6 +22,8 @@ from pellucid.reference.op import Array
 from pellucid.reference.tracked_array import TrackedArray, plain, ufunc_name
 
 SINGLE = BY_NAME["float32"]
+TINY = SINGLE.smallest_normal / SINGLE.roundoff
+"""Products of factors that float32 flushes to 0 are below this; half precision is computed in float32."""
 MIN_CELLS = 64
 """The fewest cells whose errors show what rounding does; those of fewer may all be small by chance."""
 
@@ -79,10 +81,28 @@ class Bounded(TrackedArray):
         with np.errstate(all="ignore"):
             error = np.abs(got - self.value) / (dtype.roundoff * np.maximum(terms, dtype.smallest_normal))
         is_judged = (terms > 0) & np.isfinite(got) & np.isfinite(self.value)
-        return np.where(self._is_same(got), 0.0, np.where(is_judged, error, np.inf))
+        return np.where(self._is_same(got, dtype), 0.0, np.where(is_judged, error, np.inf))
+
+    def limit(self, dtype: Dtype) -> float:
+        """Returns the smallest ε for which (1 + ε) times this value is more than rounding allows: of the cell
+        with the least cancellation, (8 + √n) · u · Σ|terms| / |value|."""
+        return self._smallest_ratio(self.allowed * dtype.roundoff * self.terms)
 
     def multiples(self, got: Array, narrow: Array, dtype: Dtype) -> Array:
-        """Returns |got − value| of each cell in multiples of the error of `narrow`, the same steps rounded.
+        """Returns |got − value| of each cell in multiples of the error of `narrow`, the rounded steps."""
+        with np.errstate(all="ignore"):
+            error = np.abs(got - self.value) / self._rerun_error(narrow, dtype)
+        is_finite = np.isfinite(got) & np.isfinite(self.value)
+        return np.where(self._is_same(got, dtype), 0.0, np.where(is_finite, error, np.inf))
+
+    def rerun_limit(self, narrow: Array, dtype: Dtype, allowed: float) -> float:
+        """Returns the smallest ε for which (1 + ε) times this value is more than `allowed` multiples of the
+        error of `narrow`."""
+        return self._smallest_ratio(allowed * self._rerun_error(narrow, dtype))
+
+    def _rerun_error(self, narrow: Array, dtype: Dtype) -> Array:
+        """Returns the error of `narrow` in each cell, plus a unit in its last place, and in 16 bits a unit of
+        float32, in which it is computed.
 
         The error of one cell may be small by chance: a row counts by its worst cell, and by no less than the
         median row; where rows are short, the whole value counts by its worst cell.
@@ -92,12 +112,26 @@ class Bounded(TrackedArray):
             is_wide = self.shape[-1] >= MIN_CELLS
             row = apart.max(axis=-1, keepdims=True) if is_wide else apart.max(keepdims=True)
             last_place = dtype.roundoff * np.maximum(absolute(self.value), dtype.smallest_normal)
-            error = np.abs(got - self.value) / (np.maximum(row, np.median(row)) + last_place)
-        is_finite = np.isfinite(got) & np.isfinite(self.value)
-        return np.where(self._is_same(got), 0.0, np.where(is_finite, error, np.inf))
+            if dtype.roundoff > SINGLE.roundoff:
+                last_place = last_place + SINGLE.roundoff * np.nan_to_num(self.terms)
+        return np.asarray(np.maximum(row, np.median(row)) + last_place)
 
-    def _is_same(self, got: Array) -> Array:
-        return np.asarray((got == self.value) | (np.isnan(got) & np.isnan(self.value)))
+    def _smallest_ratio(self, error: Array) -> float:
+        """Returns the smallest error of a cell relative to its value, ∞ where every cell is 0 or infinite."""
+        size = np.where(np.isfinite(self.value), absolute(self.value), 0.0)
+        with np.errstate(all="ignore"):
+            ratios = np.where(size > 0, error / size, np.inf)
+        return float(np.nan_to_num(ratios, nan=np.inf, posinf=np.inf).min(initial=np.inf))
+
+    def _is_same(self, got: Array, dtype: Dtype) -> Array:
+        """Whether each cell is the same; ±∞ is what a type gives for a number beyond its largest, and where
+        both are tiny, factors on the way may have been flushed to 0."""
+        overflows = np.isinf(got) & (np.abs(self.value) > dtype.largest * (1 - dtype.roundoff))
+        is_overflow = overflows & (np.sign(got) == np.sign(self.value))
+        is_equal = (got == self.value) | (np.isnan(got) & np.isnan(self.value)) | is_overflow
+        if dtype.roundoff >= SINGLE.roundoff:
+            is_equal |= (np.abs(got) < TINY) & (np.abs(self.value) < TINY)
+        return np.asarray(is_equal)
 
     # ---- NumPy's functions
 

@@ -1,8 +1,10 @@
 """The verdict on another program's run: what `compare` returns, and what it prints."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite, nan
 from typing import Any
 
 from pellucid.format import format_number, pluralize
@@ -31,25 +33,40 @@ class Deviation:
     """Whether it is within the given tolerance, however many units that is."""
     fits: str = ""
     """Another operation that gives these numbers: a swap that the error budget is too wide to show."""
+    bias: str = ""
+    """By how much the cells are off on average, where that is more than rounding explains (`bias.py`)."""
     rerun_type: str = ""
     """The type, where the unit is the error of the same steps run in a narrower type; empty: u · Σ|terms|."""
     layout: str = ""
     """The order of channels in which the numbers would be right."""
+    low_precision: str = ""
+    """How few numbers are correctly rounded, where they were computed in a lower precision than stated."""
+    limit: float = 0.0
+    """The smallest error of the whole value, relative to it, that would have been called a bug."""
+    is_known: bool = True
+    """Whether the program has a value of this name."""
     is_bounded: bool = True
     """Whether there is a bound: none is left over a long span of steps that were not recorded."""
+
+    @classmethod
+    def of_unknown(cls, name: str) -> Deviation:
+        """Returns the bug of a value that the program does not have."""
+        return cls(name, name, (), nan, nan, inf, 0.0, is_known=False)
 
     @property
     def share(self) -> float:
         """The part of the error budget that is used."""
-        return self.units / self.allowed
+        return self.units / self.allowed if self.allowed else self.units
 
     @property
     def verdict(self) -> Verdict:
         """Returns DIFFERENT for a weight: it belongs to another model, and no computation made it."""
         if self.is_equal:
             return Verdict.EQUAL
-        if self.fits or self.units > self.allowed:
+        if self.fits or self.bias or self.units > self.allowed:
             return Verdict.DIFFERENT if self.given == "param" else Verdict.BUG
+        if self.low_precision:
+            return Verdict.LOW_PRECISION
         return Verdict.NOISE if self.units else Verdict.EQUAL
 
     @property
@@ -76,9 +93,13 @@ class Deviation:
     @property
     def used(self) -> str:
         """The error and its budget: "3.1 of 9.4 units"."""
+        if not self.is_known:
+            return "a value that the program does not have"
         return f"{self.units:.2g} of {self.allowed:.3g} {self.unit}"
 
     def __str__(self) -> str:
+        if not self.is_known:
+            return f"{self.name}: only their run computes a value of this name; the program has none"
         got, wanted = format_apart(self.got, self.wanted)
         return f"{self.address}: {got}, where its inputs give {wanted}: {self._reason()}"
 
@@ -88,6 +109,10 @@ class Deviation:
             return f"these are the numbers in the order of {self.layout}: give --layout {self.layout}"
         if self.fits:
             return f"these are the numbers of {self.fits}"
+        if self.bias and self.units <= self.allowed:
+            return self.bias
+        if self.low_precision:
+            return f"computed in a lower precision than stated: {self.low_precision}"
         if self.rerun_type:
             return f"{units} times the error of the same steps in {self.rerun_type}, {allowed} allowed"
         return f"{units} units of rounding, {allowed} allowed"
@@ -122,6 +147,11 @@ class RunReport:
     """The usual mistakes that would give the numbers of the first bug, the best fit first."""
     not_compared: tuple[str, ...] = ()
     """Recorded names that have no counterpart in the program."""
+    undecided: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """The values to record, each with the usual mistakes that it would decide and that the recorded values do
+    not exclude (`decidable.py`)."""
+    remark: str = ""
+    """How the other program rounds, where that is unusual and right."""
     note: str = ""
     """What was done to the run before it was judged, such as another order of channels."""
 
@@ -132,6 +162,11 @@ class RunReport:
     @property
     def bugs(self) -> list[Deviation]:
         return [value for value in self.values if value.verdict is Verdict.BUG]
+
+    @property
+    def low_precision(self) -> list[Deviation]:
+        """The values that were computed in a lower precision than stated."""
+        return [value for value in self.values if value.verdict is Verdict.LOW_PRECISION]
 
     @property
     def different_weights(self) -> list[Deviation]:
@@ -148,7 +183,11 @@ class RunReport:
             return Verdict.BUG
         if self.different_weights:
             return Verdict.DIFFERENT
+        if self.low_precision:
+            return Verdict.LOW_PRECISION
         if self.mismatch and not all(value.is_bounded for value in self.values):
+            return Verdict.UNKNOWN
+        if self.undecided:
             return Verdict.UNKNOWN
         is_equal = all(value.verdict is Verdict.EQUAL for value in self.values) and not self.mismatch
         return Verdict.EQUAL if is_equal else Verdict.NOISE
@@ -157,9 +196,14 @@ class RunReport:
         return not self.verdict.is_failure
 
     def summarize(self) -> Finding:
-        """Returns one finding for the whole run: the first bug, else the value nearest to its limit."""
-        if self.bugs:
-            first = self.bugs[0]
+        """Returns one finding for the whole run: the first value that fails, else the one nearest to its
+        limit."""
+        failed = (value for value in self.values if value.verdict in (Verdict.BUG, Verdict.LOW_PRECISION))
+        first = next(failed, None)
+        if first is not None and first.low_precision:
+            message = "\n".join(self._low_precision_lines())
+            return Finding(Verdict.LOW_PRECISION, first.low_precision, first.place, message)
+        if first is not None:
             return Finding(Verdict.BUG, first.used, first.place, str(self))
         if self.verdict is Verdict.UNKNOWN:
             return Finding(Verdict.SKIPPED, str(self).partition("\n")[0])
@@ -175,6 +219,7 @@ class RunReport:
             Verdict.BUG: self._bug_lines,
             Verdict.DIFFERENT: self._different_lines,
             Verdict.UNKNOWN: self._unknown_lines,
+            Verdict.LOW_PRECISION: self._low_precision_lines,
         }
         lines = write[self.verdict]()
         if self.not_compared:
@@ -190,6 +235,7 @@ class RunReport:
         lines = [f"noise: {self._count}, each follows from its own inputs"]
         if self.worst and self.worst.units:
             lines += [f"  the largest error: {self.worst.place}", f"  {self.worst}"]
+        lines += [f"  {self.remark}"] if self.remark else []
         return [*lines, *self._mismatch_lines()]
 
     def _different_lines(self) -> list[str]:
@@ -197,6 +243,15 @@ class RunReport:
         return [first, *self._weight_lines(), *self._mismatch_lines(), *self.formula.splitlines()]
 
     def _unknown_lines(self) -> list[str]:
+        if self.undecided:
+            names = ", ".join(name for name, _ in self.undecided)
+            lines = [
+                f"  {name} would show: {'; '.join(mistakes[:SHOWN])}{' …' if mistakes[SHOWN:] else ''}"
+                for name, mistakes in self.undecided
+                if mistakes
+            ]
+            count = f"  {self._count} are within rounding, and would be with these mistakes:"
+            return [f"cannot tell: record {names}", count, *lines, *self._mismatch_lines()]
         hidden = next(value for value in self.values if not value.is_bounded)
         first = f"cannot tell: too many steps of {hidden.place} are not recorded; record more values"
         return [first, *self._mismatch_lines()]
@@ -218,6 +273,12 @@ class RunReport:
         rest = f"{len(others)} more: {names}" if others else "all others follow from their own inputs"
         lines += [f"  of {self._count}, {rest}", *self._weight_lines()]
         return lines + (self._mismatch_lines() if self.mismatch and self.mismatch.name != first.name else [])
+
+    def _low_precision_lines(self) -> list[str]:
+        first, *others = self.low_precision
+        lines = [f"computed in a lower precision than stated: {first.place}", f"  {first}"]
+        names = ", ".join(value.place for value in others[:SHOWN]) + (" …" if len(others) > SHOWN else "")
+        return [*lines, *([f"  and {len(others)} more: {names}"] if others else [])]
 
     def _weight_lines(self) -> list[str]:
         lines = []
@@ -243,6 +304,8 @@ class RunReport:
             "at": self.bugs[0].place if self.bugs else None,
             "message": self.formula or None,
             "explained_by": list(self.explained_by),
+            "record": [name for name, _ in self.undecided],
+            "undecided": {name: list(mistakes) for name, mistakes in self.undecided},
             "given_differently": [value.name for value in self.different_weights],
             "departure": self.mismatch and {
                 "at": self.mismatch_at,

@@ -17,6 +17,9 @@ class Verdict(StrEnum):
     """Within the tolerance for float64, or bit for bit where that is claimed."""
     NOISE = "noise"
     """Different, and rounding explains how much."""
+    LOW_PRECISION = "low precision"
+    """Within what rounding explains, but systematically more than the stated arithmetic: computed in a lower
+    precision than stated."""
     BUG = "BUG"
     """Different by more than rounding can explain."""
     DIFFERENT = "different"
@@ -28,7 +31,7 @@ class Verdict(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        return self in (Verdict.BUG, Verdict.DIFFERENT)
+        return self in (Verdict.BUG, Verdict.LOW_PRECISION, Verdict.DIFFERENT)
 
 
 _SEVERITY = (
@@ -37,6 +40,7 @@ _SEVERITY = (
     Verdict.NOISE,
     Verdict.UNKNOWN,
     Verdict.DIFFERENT,
+    Verdict.LOW_PRECISION,
     Verdict.BUG,
 )
 
@@ -64,11 +68,13 @@ class Finding:
         """Returns the finding of a check as text: the claim, the figure, and the message about a bug."""
         budget = "" if self.verdict is Verdict.SKIPPED else f"  (allowed: {self.allowed})"
         lines = [
-            f"{self.verdict:<8} {self.name:<19}{self.claim}",
-            f"{'':<28}{self.measured}{budget}  {self.seconds:.1f} s",
+            f"{self.verdict:<13} {self.name:<19}{self.claim}",
+            f"{'':<33}{self.measured}{budget}  {self.seconds:.1f} s",
         ]
-        if self.verdict is Verdict.BUG:
-            lines += (f"{'':<9}{line}" for line in (f"BUG at {self.at}", *self.message.splitlines()))
+        if self.verdict.is_failure:
+            lines += (
+                f"{'':<14}{line}" for line in (f"{self.verdict} at {self.at}", *self.message.splitlines())
+            )
         return lines
 
     def as_data(self) -> dict[str, Any]:
@@ -99,7 +105,8 @@ class VerifyReport:
 
     @property
     def bugs(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.verdict is Verdict.BUG]
+        """The findings that are a failure: bugs, and a lower precision than stated."""
+        return [finding for finding in self.findings if finding.verdict.is_failure]
 
     def __bool__(self) -> bool:
         return not self.verdict.is_failure

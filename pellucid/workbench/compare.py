@@ -11,12 +11,14 @@ from pellucid.config import ModelConfig
 from pellucid.dtypes import FLOAT_NAMES
 from pellucid.errors import UsageError, show
 from pellucid.explain.trace import Trace
+from pellucid.judge.decidable import examine_power
 from pellucid.judge.diagnosis import explain_bug
 from pellucid.judge.judge_run import judge_run
+from pellucid.judge.library_precision import judge_precision
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.judge.name_table import map_names, read_table
 from pellucid.judge.recorded import SUFFIXES, RecordedValue, read_arrays, recorded_values, widen_arrays
-from pellucid.judge.run_report import ArraysReport, RunReport
+from pellucid.judge.run_report import ArraysReport, Deviation, RunReport
 from pellucid.patterns import matches
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
@@ -25,6 +27,7 @@ from pellucid.workbench.tracing import read_trace
 Side = Model | Trace | Mapping[str, Any] | str | os.PathLike[str]
 """A model or its name, a trace or its file, or arrays by name or their file."""
 LAYOUTS = ("halves", "pairs")
+PARAMETERS = (".weight", ".bias")
 SIZES = {"v": "vocab_size", "c": "d_model", "h": "n_head", "k": "n_kv_head", "d": "d_head", "f": "d_ff"}
 """The key of the config that gives the length of an axis."""
 
@@ -80,7 +83,13 @@ def compare(
     theirs, unmatched = _recorded_side(b, ours, request)
     if not any(matches(name, [only]) for name in theirs):
         raise UsageError(f"only={only!r} matches no value that both have; both have {_list(theirs)}.")
-    report = explain_bug(judge_run(ours, theirs, tolerance=tolerance, only=only), ours, theirs, config)
+    report = judge_run(ours, theirs, tolerance=tolerance, only=only)
+    if _is_model(a) and _is_model(b):  # both were run here, so that each has every name of its program
+        extra = [name for name in unmatched if matches(name, [only]) and not name.endswith(PARAMETERS)]
+        report = replace(report, values=(*report.values, *map(Deviation.of_unknown, extra)))
+        unmatched = [name for name in unmatched if name not in extra]
+    report = explain_bug(report, ours, theirs, config)
+    report = examine_power(judge_precision(report, ours, theirs), ours, theirs, config)
     return replace(report, not_compared=tuple(unmatched), note=note)
 
 
@@ -94,6 +103,11 @@ def _is_trace(side: Side) -> bool:
     return isinstance(side, Trace) or (
         isinstance(side, str | os.PathLike) and os.fspath(side).endswith(".json")
     )
+
+
+def _is_model(side: Side) -> bool:
+    """Whether a side is a model, which is run here."""
+    return not _is_arrays(side) and not _is_trace(side)
 
 
 def _check_request(a: Side, b: Side, request: _Request) -> None:
@@ -112,7 +126,7 @@ def _check_request(a: Side, b: Side, request: _Request) -> None:
         check_one_of("layout", request.layout, LAYOUTS)
     if request.tolerance is not None:
         check_float("tolerance", request.tolerance, least=0)
-    models = [side for side in (a, b) if not _is_trace(side) and not _is_arrays(side)]
+    models = [side for side in (a, b) if _is_model(side)]
     if models and request.prompt is None:
         example = f'pellucid compare {a} {b} "A B"' if isinstance(a, str) and isinstance(b, str) else "A B"
         raise UsageError(f"{models[0]} needs a prompt, for example: {example}.")

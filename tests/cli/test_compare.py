@@ -196,6 +196,15 @@ def test_two_models_of_different_sizes_are_refused_with_what_differs() -> None:
     _check_same_sizes(ours, ours)
 
 
+def test_a_value_that_only_one_of_two_models_computes_is_a_bug_at_its_name(tmp_path: Path) -> None:
+    for name, change in (("plain", {}), ("normed", {"qk_norm": random_models.LLAMA["norm"]})):
+        gguf.write(tmp_path / f"{name}.gguf", random_models.model(random_models.LLAMA | change), "F32")
+    done = asked(tmp_path / "plain.gguf", tmp_path / "normed.gguf", "ab", "--json")
+    wrong = [value["name"] for value in json.loads(done.stdout)["values"] if value["bug"]]
+    assert done.exit_code == 1 and "blocks.0.attn.q_norm.normed" in wrong
+    assert "blocks.0.attn.q_norm.weight" not in wrong
+
+
 def test_an_entry_of_names_that_meets_nothing_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", **{"h.0.q": arrays()["blocks.0.attn.q"]})
     (tmp_path / "n.toml").write_text(

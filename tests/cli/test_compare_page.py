@@ -131,4 +131,4 @@ def test_the_scripts_and_commands_of_the_page_give_what_it_shows(
             runpy.run_path(str(file))
     for name in ("record", "run", "model"):
         sys.modules.pop(name, None)
-    assert compared == 4
+    assert compared == 5

@@ -13,6 +13,7 @@ from pellucid.judge.judge_run import judge_run
 from pellucid.judge.run_report import RunReport
 from pellucid.reference.training import forward
 from tests.explain.runs_in_torch import Bugs, config, run, weights, widened
+from tests.judge.stranger_llama import BUGS, compare_run
 
 EVERYTHING = re.compile(".*")
 MODULES = re.compile(
@@ -67,6 +68,18 @@ def test_a_planted_bug_is_called_by_its_name_in_bfloat16_and_without_a_config(bu
     bugs, mistake = PLANTED[bug]
     done = compared(bugs, MODULES, torch.bfloat16, known=False)
     assert done.explained_by[:1] == (mistake,), str(done)
+
+
+@pytest.mark.parametrize(
+    ("bug", "mistake"),
+    [
+        ("rope counted from one", "RoPE positions counted from 1"),
+        ("rope angles in bfloat16", "RoPE angles in bfloat16"),
+        ("scale 5 % off", "scores 5 % too large"),
+    ],
+)
+def test_a_subtle_mistake_of_another_program_is_called_by_its_name(bug: str, mistake: str) -> None:
+    assert compare_run("float32", BUGS[bug]).explained_by[0] == mistake
 
 
 def test_a_bug_that_no_usual_mistake_makes_is_explained_by_none() -> None:

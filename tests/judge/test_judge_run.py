@@ -307,6 +307,32 @@ def test_names_and_shapes_that_do_not_fit_are_refused() -> None:
         judge_run(tape, {"logits": (tape["logits"], "float8")})
 
 
+def test_a_name_that_only_our_other_engine_has_is_a_bug_at_that_name() -> None:
+    tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
+    recorded = {"blocks.0.attn.q_lost": RecordedValue(np.zeros(3)), "logits": RecordedValue(tape["logits"])}
+    done = judge_run(tape, recorded, is_ours=True)
+    assert [bug.name for bug in done.bugs] == ["blocks.0.attn.q_lost"]
+    assert done.summarize().at == "blocks.0.attn.q_lost" and "the program has none" in str(done)
+    assert done.as_data()["at"] == "blocks.0.attn.q_lost"
+    wrong = recorded | {"logits": RecordedValue(2 * tape["logits"])}
+    assert judge_run(tape, wrong, is_ours=True).bugs[0].name == "logits"
+    assert judge_run(tape, recorded, is_ours=True, only="logits").verdict == "equal"
+
+
+def test_recorded_angles_are_known_to_the_digits_of_float32() -> None:
+    """A run may hold more digits of a table than it shows: at 300 radians float32 is off by 1e-5."""
+    shape = config("llama", 32, 300)
+    w = weights(shape, torch.float32, 0)
+    ids = torch.randint(0, shape.vocab_size, (1, 300), generator=torch.Generator().manual_seed(0))
+    tape = forward(shape, widened(w), ids.numpy(), ids.numpy())
+    angles = tape["angles"].astype(np.float32).astype(float)
+    recorded = {
+        name: RecordedValue(tape[name], "float32") for name in tape.steps if name.endswith(("q", "q_rot"))
+    }
+    done = judge_run(tape, recorded | {"angles": RecordedValue(angles, "float32")})
+    assert done.verdict == "noise", str(done)
+
+
 def test_a_number_that_is_not_one_is_a_bug() -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
     broken = tape["logits"].copy()

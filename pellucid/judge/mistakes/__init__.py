@@ -8,7 +8,7 @@ A worksheet names the mistake in one box: `worksheet.py` is the catalogue, `wron
 give the wrong rules of a box.
 """
 
-from pellucid.judge.mistakes.catalogue import CONVENTIONS, MISTAKES, SLIPS
+from pellucid.judge.mistakes.catalogue import CONVENTIONS, MISTAKES, SLIPS, SUBTLE
 from pellucid.judge.mistakes.slips import Slip, are_neighbors, find_slips
 from pellucid.judge.mistakes.variant import Mistake, Program, Variant, describe
 from pellucid.judge.mistakes.worksheet import (
@@ -26,6 +26,7 @@ __all__ = [
     "MISTAKES",
     "SHEET_MISTAKES",
     "SLIPS",
+    "SUBTLE",
     "Mistake",
     "Program",
     "SheetMistake",

@@ -23,6 +23,8 @@ from pellucid.judge.mistakes.positions import (
     omit_position_bias,
     omit_rope_scaling,
     reverse_rotation,
+    round_angles,
+    shift_rotation,
     swap_rope_layout,
 )
 from pellucid.judge.mistakes.products import drop_branch, omit_biases, scale_embedding, swap_tying, transpose
@@ -72,4 +74,13 @@ SLIPS: dict[str, Mistake] = {
 }
 """Wrong arithmetic in a step, under every convention."""
 
-MISTAKES = CONVENTIONS | SLIPS
+SUBTLE: dict[str, Mistake] = {
+    "RoPE positions counted from 1": shift_rotation("_rot"),
+    "RoPE of the queries one position ahead": shift_rotation("q_rot"),
+    "RoPE angles in bfloat16": round_angles,
+    "scores 5 % too large": change_scale(lambda head, stream: 1.05),
+}
+"""Mistakes that change little in a short text, or nothing: positions counted from 1 keep every score, and a
+cache that was filled with positions counted from 0 does not fit."""
+
+MISTAKES = CONVENTIONS | SLIPS | SUBTLE

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pellucid.dtypes import BY_NAME
 from pellucid.judge.mistakes.attention import rescale_scores
 from pellucid.judge.mistakes.variant import (
     Mistake,
@@ -15,6 +16,7 @@ from pellucid.judge.mistakes.variant import (
     replace_forward,
     replace_table,
 )
+from pellucid.judge.rounding import round_to
 from pellucid.parts.positions.rope import Rope
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Step, Tape
@@ -82,6 +84,32 @@ def count_positions_from_one(program: Program) -> Iterator[Variant]:
     rows = program.tape.values.get("positions.weight")
     if rows is not None and "position_ids" in program.tape:
         yield replace_table(program, "position_ids", (program.tape["position_ids"] + 1) % len(rows))
+
+
+def shift_rotation(steps: str) -> Mistake:
+    """Returns the mistake of positions counted from 1 in the rotations whose names have this ending."""
+
+    def mistake(program: Program) -> Iterator[Variant]:
+        if (rope := _find_rope(program)) is None:
+            return
+        like = program.tape["angles"]
+        ahead = rope.rotation(np.arange(1, len(like) + 1), 2 * like.shape[-1]).angles
+        variant = replace_table(program, "angles", ahead)
+        yield replace(
+            variant, steps={name: step for name, step in variant.steps.items() if name.endswith(steps)}
+        )
+
+    return mistake
+
+
+def round_angles(program: Program) -> Iterator[Variant]:
+    """Yields RoPE with positions, frequencies and angles in bfloat16."""
+    angles = program.tape.values.get("angles")
+    if angles is None or angles.ndim != 2 or len(angles) < 2 or angles[0].any():
+        return
+    held = BY_NAME["bfloat16"]
+    places, frequencies = (round_to(x, held) for x in (np.arange(len(angles), dtype=float), angles[1]))
+    yield replace_table(program, "angles", round_to(np.outer(places, frequencies), held))
 
 
 @in_every_step
