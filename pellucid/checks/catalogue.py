@@ -2,33 +2,45 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 from pellucid.arguments import check_bool
-from pellucid.checks import (
-    conventions,
-    engines,
-    equivalences,
-    gradients,
-    huggingface,
-    int8_cache,
-    llamacpp,
-    saving,
-    tokens,
-    weights,
-)
 from pellucid.checks.check import Check, Subject
+from pellucid.checks.engine import (
+    backward_paths,
+    engines,
+    far_positions,
+    gradients,
+    int8_cache,
+    paths,
+    schedule,
+)
+from pellucid.checks.files import conventions, file_weights, saving, weights
+from pellucid.checks.generation import generated, repeated, sampling
+from pellucid.checks.outside import huggingface, llamacpp, prompts, tokens
+from pellucid.checks.training.run_subject import RunCheck
+from pellucid.checks.training.runs import verify_run
 from pellucid.errors import UsageError
+from pellucid.interop.resolve import is_run
 from pellucid.judge.verdict import Finding, Verdict, VerifyReport
 from pellucid.workbench import Model, load
 
 CHECKS: tuple[Check, ...] = (
     *weights.CHECKS,
+    *file_weights.CHECKS,
     *engines.CHECKS,
-    *equivalences.CHECKS,
+    *paths.CHECKS,
+    *schedule.CHECKS,
+    *far_positions.CHECKS,
     *int8_cache.CHECKS,
+    *repeated.CHECKS,
+    *generated.CHECKS,
+    *sampling.CHECKS,
+    *backward_paths.CHECKS,
     *gradients.CHECKS,
     *saving.CHECKS,
     *tokens.CHECKS,
+    *prompts.CHECKS,
     *conventions.CHECKS,
     *huggingface.CHECKS,
     *llamacpp.CHECKS,
@@ -40,7 +52,8 @@ def verify(
     *,
     quick: bool = False,
     device: str | None = None,
-    before: Callable[[Check], None] = lambda check: None,
+    step: int | None = None,
+    before: Callable[[Check | RunCheck], None] = lambda check: None,
     after: Callable[[Finding], None] = lambda finding: None,
 ) -> VerifyReport:
     """Measures a catalogue of claims about a model's numbers, and returns what was found.
@@ -49,23 +62,35 @@ def verify(
     is loaded here runs. With `quick`, only the checks that take seconds are made. `before` and `after` are
     called for each check, to show progress.
 
+    Of a run or its folder, one step is replayed and judged first, batch, loss, gradients and update, and the
+    logged validation loss; then the newest model. `step` is the step to replay, by default one soon after a
+    checkpoint.
+
     >>> from pellucid.checks.catalogue import verify
     >>> report = verify("abcd", quick=True)
-    >>> bool(report), str(report["cached"].verdict)
+    >>> bool(report), str(report["specification"].verdict)
     (True, 'equal')
     """
     if isinstance(model, Model) and device is not None:
         raise UsageError("device is for a model that is loaded here; a loaded model has its own.")
-    subject = Subject(model if isinstance(model, Model) else load(model, device=device or "cpu"))
+    subject = Subject(
+        model if isinstance(model, Model) else load(model, device=device or "cpu"), is_quick=quick
+    )
     subject.model.resolve_device()  # raises where the device cannot be used, before anything is measured
+    checks, of_run = select_checks(check_bool("quick", quick)), list[Finding]()
+    if not isinstance(model, Model) and is_run(Path(model)):
+        of_run = verify_run(Path(model), step, quick, before, after)
+    elif step is not None:
+        raise UsageError(f"step={step} is for the folder of a run, one of whose steps is replayed: omit it.")
     findings: list[Finding] = []
-    for check in (checks := select_checks(check_bool("quick", quick))):
+    for check in checks:
         before(check)
         findings.append(check.run(subject))
         after(findings[-1])
         if check.required and findings[-1].verdict is Verdict.BUG:
             break
-    return VerifyReport(tuple(findings), not_run=tuple(check.name for check in checks[len(findings) :]))
+    not_run = tuple(check.name for check in checks[len(findings) :])
+    return VerifyReport((*of_run, *findings), not_run=not_run)
 
 
 def select_checks(quick: bool) -> list[Check]:

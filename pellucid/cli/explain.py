@@ -102,9 +102,10 @@ def explain(
     """Where a number came from: its formula, the formula with its numbers, and so on for its operands.
 
     Without --at, every name with its shape. A config-only preset shows its parameters and cost. Of a run,
-    the step is replayed bit for bit: gradient, clipping, moments, decay and rate of one weight's update. Of a
-    ledger, --token N goes from the probability with which a token was drawn through the samplers to the
-    logits, and on into the model.
+    the step is replayed bit for bit: gradient, clipping, moments, decay and rate of one weight's update; the
+    exit code is 1 where one of these numbers does not follow from those before it (BUG). Of a ledger,
+    --token N goes from the probability with which a token was drawn through the samplers to the logits, and
+    on into the model.
     """
     from pellucid.workbench.explaining import explain
 
@@ -127,6 +128,8 @@ def explain(
         **trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps),
     )
     _print(found, at, digits, lines if at is None else 0, json)
+    if getattr(found, "is_bug", False):
+        raise typer.Exit(1)
 
 
 def _say(text: str) -> None:

@@ -11,9 +11,17 @@ from pellucid.cli.options import Device, Json, ModelName
 
 if TYPE_CHECKING:
     from pellucid.checks.check import Check
+    from pellucid.checks.training.run_subject import RunCheck
     from pellucid.judge.verdict import Finding
 
-COLORS = {"EQUAL": "green", "NOISE": "cyan", "BUG": "bold red", "SKIPPED": "dim"}
+COLORS = {
+    "EQUAL": "green",
+    "NOISE": "cyan",
+    "LOW_PRECISION": "bold red",
+    "BUG": "bold red",
+    "UNKNOWN": "yellow",
+    "SKIPPED": "dim",
+}
 """The color of each verdict, by its name in the enum `Verdict`, which is imported only when it is used."""
 
 
@@ -21,9 +29,21 @@ def verify(
     model: ModelName,
     quick: Annotated[bool, typer.Option("--quick", help="Only the checks that take seconds.")] = False,
     device: Device = "cpu",
+    step: Annotated[
+        int | None,
+        typer.Option(
+            help="Of a run: the step to replay. By default one soon after a checkpoint.",
+            metavar="K",
+            min=1,
+            max=10**15,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Measure a catalogue of claims about a model's numbers on this model.
+
+    Of a run's folder, first one of its steps is replayed and judged: batch, loss, gradients, clipping, update
+    and validation loss; then its newest model.
 
     equal: within the tolerance. noise: within what rounding explains. BUG: neither; the first wrong value is
     named. The exit code is 1 where there is a bug.
@@ -32,7 +52,7 @@ def verify(
     from pellucid.format import pluralize
 
     with _progress(json) as (before, after):
-        report = verify(model, quick=quick, device=device, before=before, after=after)
+        report = verify(model, quick=quick, device=device, step=step, before=before, after=after)
     if not json:
         if report.not_run:
             print(f"skipped  {pluralize(len(report.not_run), 'check')}: the weights are not finite")
@@ -42,7 +62,9 @@ def verify(
 
 
 @contextmanager
-def _progress(json: bool) -> Iterator[tuple[Callable[["Check"], None], Callable[["Finding"], None]]]:
+def _progress(
+    json: bool,
+) -> Iterator[tuple[Callable[["Check | RunCheck"], None], Callable[["Finding"], None]]]:
     """Yields what to do before a check (show its name beside a spinner) and after it (print the finding)."""
     if json:
         yield (lambda check: None), _print_json
@@ -56,13 +78,13 @@ def _progress(json: bool) -> Iterator[tuple[Callable[["Check"], None], Callable[
     console = Console(highlight=False)
     status = console.status("") if sys.stdout.isatty() else None
 
-    def before(check: "Check") -> None:
+    def before(check: "Check | RunCheck") -> None:
         if status:
             status.update(escape(f"{check.name}: {check.claim}"))
 
     def after(finding: "Finding") -> None:
         head, detail, *message = finding.lines()
-        verdict, rest = head[:8], head[8:]
+        verdict, rest = head[:13], head[13:]
         console.print(f"[{COLORS[finding.verdict.name]}]{verdict}[/]{escape(rest)}", soft_wrap=True)
         console.print(detail, style="dim", soft_wrap=True, markup=False)
         for i, line in enumerate(message):

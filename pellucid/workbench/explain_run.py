@@ -15,6 +15,7 @@ from pellucid.explain.overview import format_tree
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
 from pellucid.format import format_number
+from pellucid.judge.verdict import Verdict
 from pellucid.training.events import Skipped, Stepped
 from pellucid.training.history.rebuild import PastRun
 from pellucid.training.saving.manifest import parse_step
@@ -36,6 +37,11 @@ class RunNumber:
     @property
     def name(self) -> str:
         return self.found.name
+
+    @property
+    def is_bug(self) -> bool:
+        """Whether a number of this update does not follow from the run's own numbers before it."""
+        return self.replay.get("verdict") == Verdict.BUG
 
     def __str__(self) -> str:
         return "\n".join((str(self.found), *self.notes))

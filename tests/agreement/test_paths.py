@@ -14,19 +14,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.checks import equivalences
 from pellucid.config import ModelConfig
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.run_report import RunReport
-from pellucid.judge.verdict import Finding
-from pellucid.model import layer_cache, positions
-from pellucid.model.transformer import Transformer
+from pellucid.model import positions
 from pellucid.workbench.engines import run
 from tests.agreement import other_activation
 from tests.agreement.engines import CHOICES, COVER, DIFFERENT, IDS, TARGETS, Choice, config_of, fast, text
-from tests.reference.models import weights
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 every_type = pytest.mark.parametrize("type", TYPES)
@@ -170,35 +166,3 @@ def test_a_bug_of_compiled_code_alone_is_named(monkeypatch: pytest.MonkeyPatch) 
     assert str(done).startswith("BUG at blocks.0.mlp.act\n")
     assert [bug.name for bug in done.bugs] == ["blocks.0.mlp.act"]
     assert {"blocks.0.attn.q", "blocks.0.mlp.act", "logits", "loss"} <= {value.name for value in done.values}
-
-
-# ---- a bug that only the cache has
-
-
-class Read:
-    """As much of a subject as the checks of the cache ask for."""
-
-    config, ids = ROPE, [1, 3, 1, 5, 0, 2]
-
-    def module(self, dtype: torch.dtype) -> Transformer:
-        return Transformer.from_weights(ROPE, weights(ROPE), dtype=dtype)
-
-
-def cached() -> Finding:
-    return equivalences.measure_cached(Read())  # type: ignore[arg-type]
-
-
-def test_a_cache_written_one_slot_late_is_named_at_the_first_value_that_departs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert cached().verdict == "equal"
-    right = layer_cache.write_slots
-
-    def late(buffer: Tensor, new: Tensor, slots: Tensor) -> None:
-        right(buffer, new, (slots + (slots[0] > 0)).clamp_max(buffer.shape[2] - 1))
-
-    monkeypatch.setattr(layer_cache, "write_slots", late)
-    found = cached()
-    assert (found.verdict, found.at) == ("BUG", "blocks.0.attn.k_all")
-    assert found.message.startswith("blocks.0.attn.k_all[0,")
-    assert ": got " in found.message and ", wanted " in found.message

@@ -41,7 +41,7 @@ from tests.parts.samplers.rows import apply, check_twin, random_rows
 from tests.reference.models import weights
 
 TEXT = (Path(__file__).parent.parent.parent / "CONTRIBUTING.md").read_text("utf-8")
-FILE, CLASS, SAMPLER, PROGRAM = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+FILE, CLASS, SAMPLER, FAULT, PROGRAM = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 (PAGE,) = re.findall(r"```markdown\n(.*?)```", TEXT, re.DOTALL)
 KERPLE = {"positions": {"kind": "kerple", "slope": 0.5}}
 REGLU = {"mlp": {"kind": "reglu"}}
@@ -216,3 +216,8 @@ def test_a_lesson_has_worksheets_with_its_mistakes(lesson: ladder.Lesson) -> Non
 def test_a_lesson_runs_alone(lesson: ladder.Lesson, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(lesson.path.with_suffix(".py")), run_name="__main__")
     assert "=== warm" in capsys.readouterr().out
+
+
+def test_the_fault_of_the_page_is_planted() -> None:
+    planted = (Path(__file__).parent.parent / "faults" / "in_kernels.py").read_text("utf-8")
+    assert "\n".join(FAULT.splitlines()[:3]) in planted

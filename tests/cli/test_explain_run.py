@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.parts import kinds
+from pellucid.training import optimizers
 from pellucid.training.saving import checkpoint
 from tests.cli.commands import Shell
 from tests.training.small_run_folders import trained
@@ -162,3 +163,17 @@ def test_a_run_without_a_log_is_not_said_to_agree_with_it(tmp_path: Path, shell:
     (tmp_path / "a" / "log.jsonl").unlink()
     done = shell("explain", tmp_path / "a", "--at", "embed.weight@2[0,0]")
     assert done.code == 0 and "the log has nothing of this step" in done.out
+
+
+def test_an_update_that_does_not_follow_from_the_run_s_numbers_is_a_bug_and_exits_with_one(
+    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = optimizers.scale_learning_rate
+    monkeypatch.setattr(
+        optimizers, "scale_learning_rate", lambda optimizer, factor: right(optimizer, factor / 2)
+    )
+    trained(tmp_path / "a", "steps=3")
+    done = shell("explain", tmp_path / "a", "--at", f"{WEIGHT}@3[3,7]")
+    assert done.code == 1 and f"BUG at {WEIGHT}@3" in done.out
+    data = shell("explain", tmp_path / "a", "--at", f"{WEIGHT}@3[3,7]", "--json")
+    assert data.code == 1 and json.loads(data.out)["run"]["verdict"] == "BUG"

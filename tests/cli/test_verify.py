@@ -12,12 +12,15 @@ import torch
 
 from pellucid.checks.catalogue import CHECKS
 from pellucid.checks.check import Check
+from pellucid.checks.training.runs import CHECKS as RUN_CHECKS
 from pellucid.interop import huggingface
 from pellucid.interop.rope_layout import in_layout
 from pellucid.judge.verdict import Finding, Verdict
+from pellucid.model import transformer
 from tests.checks.trained import trained
 from tests.cli.commands import Shell
 from tests.interop.gguf import random_models
+from tests.training import small_run_folders
 from tests.workbench import folders
 
 QUICK = [check.name for check in CHECKS if check.quick]
@@ -64,8 +67,8 @@ def test_the_text_has_each_verdict_and_a_summary(shell: Shell, llama: Path) -> N
     assert done.code == 0 and done.err == ""
     first, *_, last = done.out.splitlines()
     assert first.split()[:2] == ["equal", "weights"]
-    assert last.startswith(f"{llama}: no bug found. {len(QUICK) - 1} checks in ")
-    assert last.endswith(" s; not checked: conventions.")
+    assert last.startswith(f"{llama}: no bug found. {len(QUICK) - 2} checks in ")
+    assert last.endswith(" s; not checked: chat template, conventions.")
     assert all(f" {name} " in done.out for name in QUICK)
 
 
@@ -83,8 +86,8 @@ def test_a_folder_whose_tensors_are_in_the_other_layout_exits_with_one(shell: Sh
     huggingface.write(tmp_path / "broken", replace(made, weights=turned))
     done = shell("verify", tmp_path / "broken", "--quick")
     assert done.code == 1 and done.err == ""
-    assert "BUG      conventions " in done.out
-    assert "\n         BUG at convention: RoPE layout: pairs for halves\n" in done.out
+    assert "BUG           conventions " in done.out
+    assert "\n              BUG at convention: RoPE layout: pairs for halves\n" in done.out
     *_, last = done.out.splitlines()
     assert last.startswith(f"{tmp_path / 'broken'}: do not trust it yet. ")
     assert last.endswith("; 1 found a bug: conventions (at convention: RoPE layout: pairs for halves).")
@@ -131,8 +134,8 @@ def test_the_json_of_a_bug_has_its_place_and_its_message(
     (line,) = lines(done.out)
     assert (line["verdict"], line["at"], line["message"]) == ("BUG", "logits[t=0]", "two\n[red]lines[/]")
     text = shell("verify", "abcd").out
-    assert "BUG      made [up]          a claim [with marks]\n" in text
-    assert "         BUG at logits[t=0]\n         two\n         [red]lines[/]\n" in text
+    assert "BUG           made [up]          a claim [with marks]\n" in text
+    assert "              BUG at logits[t=0]\n              two\n              [red]lines[/]\n" in text
 
 
 def damaged(folder: Path, name: str, data: bytes | None) -> Path:
@@ -186,3 +189,47 @@ def test_an_unknown_device_is_a_usage_error(shell: Shell) -> None:
     done = shell("verify", "abcd", "--device", "toaster", "--json")
     assert (done.code, done.out) == (2, "")
     assert "the device 'toaster' cannot be used here" in done.err
+
+
+# ---- a run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "a"
+    small_run_folders.trained(path, "train.dtype=float32")
+    return path
+
+
+def test_of_a_run_a_step_is_judged_first_and_then_its_model(
+    run: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", [check for check in CHECKS if check.required])
+    found = lines(shell("verify", run, "--quick", "--json").out)
+    assert [line["check"] for line in found] == [*(check.name for check in RUN_CHECKS), "weights"]
+    assert "step 6, 72 tokens, by the specification" in found[3]["measured"]
+    chosen = shell("verify", run, "--quick", "--step", "3")
+    assert chosen.code == 0 and "step 3, 72 tokens, by the specification" in chosen.out
+    assert "no bug found. 9 checks" in chosen.out
+
+
+def test_a_wrong_step_exits_with_one_and_names_the_gradient(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", [check for check in CHECKS if check.required])
+    right = transformer.linear
+    monkeypatch.setattr(transformer, "linear", lambda x, weight, bias: right(x, weight.detach(), bias))
+    small_run_folders.trained(tmp_path / "a")
+    done = shell("verify", tmp_path / "a", "--quick")
+    assert done.code == 1 and "BUG at d.embed.weight\n" in done.out
+    assert done.out.endswith("1 found a bug: step gradients (at d.embed.weight).\n")
+
+
+@pytest.mark.parametrize("step", ["7", "0", "x"])
+def test_a_step_that_there_is_not_is_a_usage_error(step: str, run: Path, shell: Shell) -> None:
+    assert shell("verify", run, "--step", step).code == 2
+
+
+def test_a_model_has_no_step(run: Path, shell: Shell) -> None:
+    done = shell("verify", run / "model", "--step", "3")
+    assert done.code == 2 and "step=3 is for the folder of a run" in done.err

@@ -178,26 +178,19 @@ class PastRun:
         """Computes step k again and keeps the parameters whose names match one of the patterns."""
         self.check_step(k)
         names = [name for name in self.parameters if matches(name, only)]
-        snapshot, saved_environment = self._nearest_checkpoint(k - 1)
-        threads = saved_environment.get("threads")
-        with _isolate(threads if type(threads) is int else None):
-            base = self.base if snapshot is not None else resolve_recipe(self.recipe)[1]
-            state = TrainState(self.recipe, self.source, base)
-            with use_deterministic_algorithms(state.is_deterministic), contextlib.closing(state.loader):
-                if snapshot is not None:
-                    state.restore(snapshot)
-                start = state.meters.step
-                if k == 0:
-                    return self._initial(state, names)
-                while state.meters.step < k - 1:
-                    train_step(state)
-                    if progress:
-                        progress(state.meters.step, k)
-                recorder = UpdateRecorder(names)
-                event = train_step(state, [recorder, NonfiniteLocator()])
-                updates = recorder.updates(state)
+        with self.open_state(k - 1) as (state, _, saved_environment):
+            start = state.meters.step
+            if k == 0:
+                return self._initial(state, names)
+            while state.meters.step < k - 1:
+                train_step(state)
+                if progress:
+                    progress(state.meters.step, k)
+            recorder = UpdateRecorder(names)
+            event = train_step(state, [recorder, NonfiniteLocator()])
+            updates = recorder.updates(state)
             own_environment = get_environment(state.compiled, state.device)
-        logged = self._find_logged(event)
+        logged = self.find_logged(event.step)
         remarks = tuple(_compare_figures(event, logged)) if logged else ()
         rebuilt = RebuiltStep(
             k, start, self.recipe, event, updates, recorder.grad_norms(), self._read_saved(k), remarks,
@@ -206,6 +199,21 @@ class PastRun:
         if rebuilt.is_exact:
             return rebuilt
         return replace(rebuilt, remarks=(*remarks, *compare_environments(saved_environment, own_environment)))
+
+    @contextlib.contextmanager
+    def open_state(self, most: int) -> Iterator[tuple[TrainState, Snapshot | None, dict[str, object]]]:
+        """Yields the state of the newest complete checkpoint up to step `most`, or the one before the first
+        step; that checkpoint, None for the start; and what the bits of the run depend on. Afterwards threads
+        and RNG state are as before."""
+        snapshot, environment = self._nearest_checkpoint(most)
+        threads = environment.get("threads")
+        with _isolate(threads if type(threads) is int else None):
+            base = self.base if snapshot is not None else resolve_recipe(self.recipe)[1]
+            state = TrainState(self.recipe, self.source, base)
+            with use_deterministic_algorithms(state.is_deterministic), contextlib.closing(state.loader):
+                if snapshot is not None:
+                    state.restore(snapshot)
+                yield state, snapshot, environment
 
     def _initial(self, state: TrainState, names: Sequence[str]) -> RebuiltStep:
         """Returns step 0: the weights before any update."""
@@ -239,9 +247,9 @@ class PastRun:
         except FileError:
             return None
 
-    def _find_logged(self, event: Stepped | Skipped) -> Line:
-        """Returns the log's line of this step; an empty one where it has none."""
-        found = (line for line in reversed(self.lines) if line.get("step") == event.step)
+    def find_logged(self, step: int) -> Line:
+        """Returns the log's line of a step; an empty one where it has none."""
+        found = (line for line in reversed(self.lines) if line.get("step") == step)
         return next((line for line in found if line["kind"] in ("step", "skipped")), {})
 
 

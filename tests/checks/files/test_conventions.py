@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from pellucid.checks import conventions
 from pellucid.checks.check import Subject
+from pellucid.checks.files import conventions
 from pellucid.config import ModelConfig
 from pellucid.judge.verdict import Finding
 from pellucid.parts.positions.rope import Rope

@@ -1,0 +1,1 @@
+"""The fast engine on every path that people run, against the specification."""

@@ -1,0 +1,147 @@
+"""Checks positions that no short text reaches: past a window, past the trained length of a scaled RoPE, and
+at the end of the context.
+
+Reading thousands of tokens would take minutes. A cache does not ask how it was filled: here it is filled with
+random keys and values up to a position, and a chunk and two single tokens are read after them. What they
+compute must follow from those keys and values.
+"""
+
+import numpy as np
+import torch
+
+from pellucid.checks.check import Check, Subject
+from pellucid.checks.engine.observed import RecordedTexts, Text, join_texts, split_positions
+from pellucid.checks.engine.paths import (
+    NO_CACHE,
+    ROUNDING,
+    UsedBudget,
+    judge_values,
+    name_dtype,
+    remove_logits,
+)
+from pellucid.judge.verdict import Finding, Verdict
+from pellucid.model.cache import Cache
+from pellucid.model.layer_cache import KeyValueCache
+from pellucid.model.taps import record
+from pellucid.model.transformer import Transformer
+from pellucid.reference.op import Array
+from pellucid.reference.tape import Tape
+from pellucid.reference.training import forward
+
+CALLS = (5, 1, 1)
+"""Tokens of the calls that are read after the filled positions: a chunk, and two decode steps."""
+MOST_NUMBERS = 2**27
+"""Numbers of a cache up to which a position is checked, keys and values of the layers that are run; a later
+one is omitted, and the finding says so."""
+
+
+def find_far_starts(subject: Subject) -> tuple[list[int], list[int]]:
+    """Returns the numbers of positions to fill, and those that would take too much memory: half of the
+    window, just past it, past the trained length of the scaling, and up to the end of the context."""
+    config, last = subject.config, subject.config.context_length - sum(CALLS)
+    wanted = [last]
+    if (visible := config.mask.visible_past) is not None:
+        wanted += [sum(visible) // 2, sum(visible) - 3, sum(visible) + 1, 2 * sum(visible)]
+    if trained := getattr(config.positions, "original_context", 0):
+        wanted += [trained - 3, trained + 1]
+    starts = sorted({start for start in wanted if 0 < start <= last and start >= _prefix(subject)})
+    each = 2 * config.n_kv_head * config.d_head * config.n_layer
+    return (
+        [start for start in starts if start * each <= MOST_NUMBERS],
+        [start for start in starts if start * each > MOST_NUMBERS],
+    )
+
+
+def _prefix(subject: Subject) -> float:
+    return subject.config.mask.bidirectional_prefix
+
+
+def measure_far_decoding(subject: Subject) -> Finding:
+    subject = subject.excerpt
+    starts, omitted = find_far_starts(subject)
+    if _prefix(subject) > subject.config.context_length:
+        return Finding(Verdict.SKIPPED, NO_CACHE)
+    if not isinstance(Cache(subject.config, 1, 1).layers[0], KeyValueCache):
+        return Finding(Verdict.SKIPPED, "its cache is a running sum and holds no keys")
+    if not starts:
+        why = "its context is too short" if not omitted else "a cache of its whole context is too large"
+        return Finding(Verdict.SKIPPED, f"{why} to fill positions before those that are read")
+    used = UsedBudget(subject)
+    for dtype in subject.dtypes:
+        module = subject.module(dtype)
+        for start in starts:
+            past = _draw_past(subject, start)
+            with torch.no_grad():
+                texts = _read_after(subject, module, start, past)
+            tape = _make_program(subject, module, texts, past)
+            report = judge_values(subject.trace(tape, texts.ids[0]), texts.values)
+            if not report:
+                found = name_dtype(report.summarize(), dtype)
+                return Finding(
+                    found.verdict, f"{found.measured}, after {start:,} tokens", found.at, found.message
+                )
+            used.add(dtype, report, texts)
+    found = used.summarize()
+    measured = f"{found.measured}, after {', '.join(f'{start:,}' for start in starts)}"
+    measured += f"; not after {', '.join(f'{start:,}' for start in omitted)}: too large" if omitted else ""
+    return Finding(found.verdict, measured)
+
+
+def _draw_past(subject: Subject, start: int) -> dict[str, Array]:
+    """Returns random keys and values [1 K P D] of the filled positions, by the names of the specification;
+    bfloat16 and float16 hold them exactly."""
+    rng = np.random.default_rng(start)
+    shape = (1, subject.config.n_kv_head, start, subject.config.d_head)
+    return {
+        f"blocks.{layer}.attn.past_{which}": np.rint(rng.normal(0.0, 16.0, shape)) / 16
+        for layer in range(subject.config.n_layer)
+        for which in "kv"
+    }
+
+
+def _fill(cache: Cache, start: int, past: dict[str, Array]) -> None:
+    """Writes keys and values into the slots of a new cache, as its layout (`model/cache.py`) says: position
+    p in slot p, or of a ring's last positions in slot first + (p − first) mod last."""
+    places = np.arange(start)
+    slots = places
+    if cache.ring is not None:
+        first, last = cache.ring
+        places = places[(places < first) | (places >= start - last)]
+        slots = np.where(places < first, places, first + (places - first) % last)
+    for layer, held in enumerate(cache.layers):
+        for which, buffer in zip("kv", held.buffers, strict=True):
+            values = torch.from_numpy(past[f"blocks.{layer}.attn.past_{which}"][:, :, places])
+            buffer[:, :, torch.from_numpy(slots)] = values.to(buffer)
+    cache.advance(start)
+
+
+def _read_after(subject: Subject, module: Transformer, start: int, past: dict[str, Array]) -> RecordedTexts:
+    """Reads tokens after the filled positions, and returns what they computed as one pass over them."""
+    cache = Cache(module.config, 1, subject.config.context_length, dtype=module.dtype, device=module.device)
+    _fill(cache, start, past)
+    ids, at, text = subject.make_ids(sum(CALLS)), 0, Text()
+    for count in CALLS:
+        part = torch.tensor([ids[at : at + count]], device=module.device)
+        with record(fused=True, model=module) as seen:
+            module.forward_cached(part, cache)
+        text += split_positions(dict(seen), 0, range(count), count)
+        at += count
+    return next(join_texts([(ids, text)]))
+
+
+def _make_program(
+    subject: Subject, module: Transformer, texts: RecordedTexts, past: dict[str, Array]
+) -> Tape:
+    """Returns the specification's pass over the tokens, with the filled positions as its cache."""
+    program = forward(module.config, module.weights(), texts.ids, past=past)
+    return remove_logits(program) if "logits" not in texts.values else program
+
+
+CHECKS = (
+    Check(
+        "far decoding",
+        "Past a window, past the trained length and at the end of the context, each value equals its result.",
+        ROUNDING,
+        measure_far_decoding,
+    ),
+)

@@ -1,0 +1,189 @@
+"""What a run in many calls computed for each text, laid out as the recording of one pass over that text.
+
+People run a model in pieces: chunks of a prompt, single tokens, many texts at once, slots that are cropped,
+copied and used again. Here every call is recorded on the path that it really takes, fused kernels included,
+and each value is kept text by text, position by position. So one local replay judges every path: what a
+position computed must follow from what its own text computed before it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pellucid.generation.feed import Feed
+from pellucid.generation.slots import CacheSlots
+from pellucid.judge.recorded import RecordedValue
+from pellucid.model.cache import Cache
+from pellucid.model.taps import record
+from pellucid.model.transformer import Transformer
+from pellucid.names import describe
+
+Position = dict[str, Tensor]
+"""The values of one position of one text by name, without the axes of texts and positions."""
+Text = list[Position]
+
+
+class RecordedTexts(NamedTuple):
+    """Texts of one length, ids [B T], and the values of one pass over them by name."""
+
+    ids: list[list[int]]
+    values: dict[str, RecordedValue]
+
+
+def find_place(name: str) -> int | None:
+    """Returns the axis of positions of a value that each position has by itself; None for the others, such as
+    the scores, which belong to two positions, and the tables that all texts share."""
+    entry = describe(name)
+    axes = entry.axes if entry else ()
+    if axes[:1] != ("b",) or name.endswith(("_all", ".head_out")):
+        return None
+    places = [axis for axis, letter in enumerate(axes) if letter in ("t", "s")]
+    return places[0] if len(places) == 1 else None
+
+
+def split_positions(values: dict[str, Tensor], row: int, columns: Sequence[int], width: int) -> Text:
+    """Returns what each of these columns of one row of a recorded call of `width` columns computed.
+
+    Values of fewer columns are omitted: logits that were not asked for, and inside attention those of the
+    last of several segments.
+    """
+    text: Text = [{} for _ in columns]
+    for name, value in values.items():
+        if (axis := find_place(name)) is None or value.shape[axis] != width:
+            continue
+        for position, column in zip(text, columns, strict=True):
+            position[name] = value[row].select(axis - 1, column)
+    return text
+
+
+def join_texts(texts: Sequence[tuple[Sequence[int], Text]]) -> Iterator[RecordedTexts]:
+    """Yields the texts, given with their ids, as one recording for each length; the values that every
+    position of every text has."""
+    by_length: dict[int, list[tuple[Sequence[int], Text]]] = defaultdict(list)
+    for ids, text in texts:
+        assert len(ids) == len(text), "every token of a text must have been read once"
+        by_length[len(ids)].append((ids, text))
+    for length, group in sorted(by_length.items()):
+        if not length:
+            continue
+        names = set.intersection(*(set(position) for _, text in group for position in text))
+        values = {}
+        for name in (name for name in group[0][1][0] if name in names):
+            axis = find_place(name)
+            assert axis is not None
+            stacked = torch.stack(
+                [torch.stack([position[name] for position in text], axis - 1) for _, text in group]
+            )
+            kind = str(stacked.dtype).removeprefix("torch.")
+            values[name] = RecordedValue(stacked.double().cpu().numpy(), kind)
+        yield RecordedTexts([list(ids) for ids, _ in group], values)
+
+
+def find_wrong_keys(values: Mapping[str, Tensor], row: int, text: Text) -> str:
+    """Returns the first key or value that a cache of the text's own type returned other than it was computed:
+    blocks.0.attn.k_all[t=3]; "" where all are the same bits. `values` are those of the text's last call."""
+    for name, cached in values.items():
+        if not name.endswith((".k_all", ".v_all")):
+            continue
+        own = name.removesuffix("_all")
+        computed = next(key for key in (f"{own}_rot", f"{own}_normed", own) if key in text[0])
+        for t, position in enumerate(text):
+            if not torch.equal(cached[row, :, t].nan_to_num(), position[computed].nan_to_num()):
+                return f"{name}[t={t}]"
+    return ""
+
+
+def find_overflow(values: Mapping[str, RecordedValue]) -> str | None:
+    """Returns the first value with numbers beyond the largest of float16, None where there is none; masked
+    scores are −∞."""
+    for name, found in values.items():
+        is_judged = found.type == "float16" and not name.endswith(".masked")
+        if is_judged and np.isinf(found.value).any():
+            return name
+    return None
+
+
+def cut_at_overflow(values: Mapping[str, RecordedValue]) -> dict[str, RecordedValue]:
+    """Returns the values up to the first that overflows float16: nothing can be said of those after it."""
+    names, overflow = [*values], find_overflow(values)
+    return {name: values[name] for name in names[: names.index(overflow) + 1 if overflow else None]}
+
+
+class Observer:
+    """A model whose cached calls are recorded, text by text, for the slots of an engine."""
+
+    def __init__(self, module: Transformer) -> None:
+        self.module = module
+        self.texts: dict[int, Text] = defaultdict(list)
+        self.wrong_keys = ""
+        """The first key or value that the cache returned other than it was computed."""
+        self.slots: CacheSlots
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.module, name)
+
+    def forward_packed(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
+        spans, at = list[tuple[int, int, int, int]](), 0
+        read = dict[int, int]()
+        for cache, ids in rows:
+            slot = next(i for i, row in enumerate(self.slots.rows) if row is cache)
+            start = int(cache.host_lengths[0]) + read.get(slot, 0)
+            spans.append((slot, start, at, at + len(ids)))
+            read[slot], at = read.get(slot, 0) + len(ids), at + len(ids)
+        with record(fused=True, model=self.module) as seen:
+            logits = self.module.forward_packed(rows, wanted)
+        for slot, start, first, end in spans:
+            self._keep(slot, start, split_positions(dict(seen), 0, range(first, end), at))
+        self._compare_keys(seen, 0, spans[-1][0])  # attention is computed row by row: those of the last one
+        return logits
+
+    def forward_cached(self, ids: Tensor, cache: Cache, lengths: list[int]) -> Tensor:
+        starts = cache.host_lengths.tolist()
+        with record(fused=True, model=self.module) as seen:
+            logits = self.module.forward_cached(ids, cache, lengths)
+        for slot, (start, count) in enumerate(zip(starts, lengths, strict=True)):
+            if count:
+                self._keep(slot, start, split_positions(dict(seen), slot, range(count), ids.shape[1]))
+                self._compare_keys(seen, slot, slot)
+        return logits
+
+    def _compare_keys(self, seen: Mapping[str, Tensor], row: int, slot: int) -> None:
+        if self.slots.cache.ring is None and not self.wrong_keys:
+            self.wrong_keys = find_wrong_keys(seen, row, self.texts[slot])
+
+    def _keep(self, slot: int, start: int, positions: Text) -> None:
+        self.texts[slot][start:] = positions
+
+
+class ObservedSlots(CacheSlots):
+    """The slots of an engine, which keep what every token of every slot computed."""
+
+    def __init__(self, module: Transformer, count: int, capacity: int, **more: Any) -> None:
+        self.observer = Observer(module)
+        super().__init__(cast(Transformer, self.observer), count, capacity, module.dtype, **more)
+        self.observer.slots = self
+
+    def copy(self, source: int, target: int) -> None:
+        super().copy(source, target)
+        self.observer.texts[target] = list(self.observer.texts[source])
+
+    def join_recorded(self, expected: Mapping[int, Sequence[int]]) -> Iterator[RecordedTexts]:
+        """Yields what the slots computed for the ids that they are expected to hold."""
+        texts = self.observer.texts
+        return join_texts([(ids, texts[slot][: len(ids)]) for slot, ids in expected.items() if ids])
+
+
+def make_feed(slots: CacheSlots, slot: int, tokens: Sequence[int]) -> Feed:
+    """Returns the feed that reads the tokens after those of a slot, in segments between the chunks' borders,
+    with the logits of all."""
+    at = len(slots.tokens[slot])
+    end, segments = at + len(tokens), list[tuple[int, ...]]()
+    while at < end:
+        border = min(slots.next_border(at), end)
+        segments.append(tuple(tokens[at - end : border - end or None]))
+        at = border
+    return Feed(slot, tuple(segments), len(tokens))

@@ -1,0 +1,246 @@
+"""Checks that every weight is what the file holds, by a second reader, and what the fast engine holds.
+
+The names and the order of rows are those of our tables (`interop`), the numbers are read by the libraries of
+the formats, `safetensors` and `gguf`. Whether the tables are right, `transformers` and llama.cpp show.
+"""
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pellucid.checks.check import Check, Subject
+from pellucid.checks.files.gguf_header import read_header
+from pellucid.config import ModelConfig
+from pellucid.dtypes import decode, encode
+from pellucid.errors import UsageError, quote
+from pellucid.format import pluralize
+from pellucid.interop.gguf import architectures
+from pellucid.interop.huggingface import families
+from pellucid.interop.huggingface.families import Link
+from pellucid.interop.rope_layout import in_layout
+from pellucid.interop.safetensors_file import INDEX, ONE_FILE
+from pellucid.judge.verdict import Finding, Verdict
+from pellucid.parts.positions.rope import Rope
+from pellucid.pretrained import Shape, parameter_count
+from pellucid.reference.op import Array
+
+MOST_NUMBERS = 200_000_000
+"""The numbers that are compared at most; of larger models, every k-th row of each weight."""
+MOST_OF_ONE = 4_000_000
+"""The numbers of one parameter of a large model's fast engine that are compared at most."""
+HELD = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+
+Reader = Callable[[str, int], Array]
+"""Returns the rows 0, stride, 2 stride, … of one of our weights, as the file holds them."""
+
+
+def measure_file_weights(subject: Subject) -> Finding:
+    """Compares each weight with the numbers that a second reader finds under its name in the file."""
+    opened = subject.model.pretrained
+    changed = list_changed(subject)
+    stride = -(-parameter_count(subject.config.parameters()) // MOST_NUMBERS)
+    try:
+        read = _open_reader(subject)
+        for name, weight in subject.weights.items():
+            if name in changed:
+                continue
+            theirs = read(name, stride)
+            if found := describe_difference(weight[::stride], theirs, stride):
+                message = (
+                    f"{name} is not what {opened.provenance.path} holds, as a second reader finds: {found}"
+                )
+                return Finding(Verdict.BUG, found, name, message)
+    except _NotRead as reason:
+        return Finding(Verdict.SKIPPED, str(reason))
+    except Exception as error:  # another library on an untrusted file
+        return Finding(Verdict.SKIPPED, f"the second reader cannot read this file: {quote(error)}")
+    shares = f", one row in {stride}" if stride > 1 else ""
+    since = f"; {pluralize(len(changed), 'weight')} changed since it was read" if changed else ""
+    return Finding(Verdict.EQUAL, f"{len(subject.weights) - len(changed):,} weights{shares}{since}")
+
+
+class _NotRead(Exception):
+    """Why there is no second reader."""
+
+
+def list_changed(subject: Subject) -> set[str]:
+    """Returns the weights that are no longer the file's, because the module was trained or edited."""
+    return {name for name in subject.weights if subject.model.modified_weight(name) is not None}
+
+
+def _open_reader(subject: Subject) -> Reader:
+    opened = subject.model.pretrained
+    path, kind = opened.provenance.path, opened.provenance.format
+    if kind == "huggingface":
+        return _in_our_layout(subject.config, "halves", _read_huggingface(path, subject.config))
+    if kind == "pellucid" and (path / "config.json").is_file():
+        tensors = open_safetensors(path)
+        return lambda name, stride: _to_numpy(tensors(name)[::stride])
+    if kind == "gguf":
+        if importlib.util.find_spec("gguf") is None:
+            raise _NotRead("the second reader of GGUF is not installed: pip install gguf")
+        layout = architectures.find(opened.provenance.architecture).layout
+        return _in_our_layout(subject.config, layout, _read_gguf(path, subject.config))
+    raise _NotRead("its weights are in no file of safetensors or GGUF")
+
+
+def _in_our_layout(config: ModelConfig, layout: str, read: Reader) -> Reader:
+    """Returns a reader of a file in one RoPE layout for a model that was converted to the other one."""
+    if not isinstance(config.positions, Rope) or config.positions.layout == layout:
+        return read
+    own = config.positions.layout
+    stored = ModelConfig.from_dict(
+        config.to_dict() | {"positions": config.positions.to_dict() | {"layout": layout}}
+    )
+
+    def read_converted(name: str, stride: int) -> Array:
+        _, weights = in_layout(stored, {name: read(name, 1)}, own)
+        return weights[name][::stride]
+
+    return read_converted
+
+
+# ---- the second readers
+
+
+def open_safetensors(folder: Path) -> Callable[[str], Any]:
+    """Returns a function from the name of a tensor to the tensor, read by the library of that format."""
+    from safetensors import safe_open
+
+    if (folder / ONE_FILE).is_file():
+        one: Any = safe_open(folder / ONE_FILE, framework="pt")
+        places = dict.fromkeys(one.keys(), ONE_FILE)
+    else:
+        places = json.loads((folder / INDEX).read_text("utf-8"))["weight_map"]
+    files: dict[str, Any] = {name: safe_open(folder / name, framework="pt") for name in set(places.values())}
+    return lambda name: files[places[name]].get_tensor(name)
+
+
+def _read_huggingface(folder: Path, config: ModelConfig) -> Reader:
+    family = families.find(json.loads((folder / "config.json").read_text())["model_type"])
+    tensors, shapes = open_safetensors(folder), config.parameters()
+    links = {name: link for link in family.links(config) for name in link.ours}
+    last: dict[str, dict[str, Any]] = {}
+
+    def read(name: str, stride: int) -> Array:
+        link = links[name]
+        if link.theirs not in last:  # a tensor may hold several weights, one after the other
+            last.clear()
+            last[link.theirs] = split_rows(_find_tensor(tensors, link.theirs, family.prefix), link, shapes)
+        return _to_numpy(last[link.theirs][name][::stride])
+
+    return read
+
+
+def _find_tensor(tensors: Callable[[str], Any], name: str, prefix: str) -> Any:
+    try:
+        return tensors(name)
+    except KeyError:  # a file of the model without its head has no prefix
+        return tensors(name.removeprefix(prefix))
+
+
+def split_rows(tensor: Any, link: Link, shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """Returns the weights of ours that one tensor of theirs holds, by name."""
+    rows = tensor.t() if link.transposed else tensor
+    parts, begin = {}, 0
+    by_head = rows.reshape(link.groups, -1, *rows.shape[1:])
+    for name in link.ours:
+        end = begin + shapes[name][0] // link.groups
+        parts[name] = by_head[:, begin:end].reshape(shapes[name])
+        begin = end
+    return parts
+
+
+def _read_gguf(path: Path, config: ModelConfig) -> Reader:
+    header = read_header(path)
+    places = architectures.find(header.architecture).places(config.n_layer)
+
+    def read(name: str, stride: int) -> Array:
+        place = places[name]
+        begin, end = place.rows(header.tensors[place.tensor].shape[0])
+        if place.of == 1:
+            return header.dequantize(place.tensor, stride)
+        return header.dequantize(place.tensor)[begin:end:stride]
+
+    return read
+
+
+def _to_numpy(tensor: Any) -> Array:
+    """Returns a tensor as float64 or float32, which hold every number of the narrower types exactly."""
+    wide = tensor if tensor.dtype == torch.float64 else tensor.float()
+    return np.asarray(wide.contiguous().numpy())
+
+
+def describe_difference(ours: Array, theirs: Array, stride: int = 1) -> str:
+    """Returns where two weights differ, "" where they are equal bit for bit (any NaN equals any other)."""
+    if ours.shape != theirs.shape:
+        return f"the shape is {ours.shape} here and {theirs.shape} there"
+    if ours.dtype != theirs.dtype:
+        ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
+    bits = np.dtype(f"u{ours.dtype.itemsize}")
+    is_other = np.ascontiguousarray(ours).view(bits) != np.ascontiguousarray(theirs).view(bits)
+    if not is_other.any():
+        return ""
+    is_other &= ~(np.isnan(ours) & np.isnan(theirs))
+    count = int(is_other.sum())
+    if not count:
+        return ""
+    index = tuple(int(i) for i in np.argwhere(is_other)[0])
+    at = ",".join(map(str, (index[0] * stride, *index[1:])))
+    differ = f"{count:,} of {ours.size:,} numbers differ"
+    return f"[{at}] is {ours[index]!s} here and {theirs[index]!s} there; {differ}"
+
+
+# ---- the fast engine
+
+
+def measure_engine_weights(subject: Subject) -> Finding:
+    """Compares the parameters of the fast engine with the weights, each rounded once to the type."""
+    count = 0
+    for dtype, code in HELD.items():
+        module = subject.module(dtype, subject.layers)
+        for name, held in module.named_parameters():
+            if name not in subject.weights:
+                continue
+            count += 1
+            stride = -(-held.numel() // MOST_OF_ONE)
+            rows = subject.weights[name][::stride]
+            if found := _differs_from_rounded(rows, held.detach().cpu()[::stride]):
+                message = (
+                    f"in {code} the fast engine's {name} is not the weight rounded to that type: {found}"
+                )
+                return Finding(Verdict.BUG, found, name, message)
+    some = f"; a sample of the first {subject.layers} blocks" if subject.is_large else ""
+    return Finding(Verdict.EQUAL, f"{count:,} parameters in {', '.join(HELD.values())}{some}")
+
+
+def _differs_from_rounded(weight: Array, held: torch.Tensor) -> str:
+    """Returns where a parameter is not the weight in the parameter's own type."""
+    code = HELD.get(held.dtype, "F64")
+    try:
+        wanted = encode(np.asarray(weight), code)
+    except UsageError:  # a number beyond the type's range is infinite there
+        return ""
+    bits = held.contiguous().view(torch.int16).numpy() if code == "BF16" else held.contiguous().numpy()
+    return describe_difference(decode(bits.view(wanted.dtype), code), decode(wanted, code))
+
+
+CHECKS = (
+    Check(
+        "file weights",
+        "Every weight is the number that a second reader finds in the file.",
+        "bit for bit",
+        measure_file_weights,
+    ),
+    Check(
+        "engine weights",
+        "Every parameter of the fast engine is the weight, rounded once to its type.",
+        "bit for bit",
+        measure_engine_weights,
+    ),
+)

@@ -1,0 +1,1 @@
+"""One step of a training run, replayed and judged whole."""

@@ -1,0 +1,38 @@
+"""The checks of a training run: one of its steps, replayed from a checkpoint, and its validation loss."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pellucid.checks.training import training_batch, training_gradients, training_update, validation_loss
+from pellucid.checks.training.run_subject import RunCheck, RunSubject
+from pellucid.errors import FileError
+from pellucid.judge.verdict import Finding
+from pellucid.training.saving.manifest import MODEL
+
+CHECKS: tuple[RunCheck, ...] = (
+    *training_batch.CHECKS,
+    *training_gradients.CHECKS,
+    *training_update.CHECKS,
+    *validation_loss.CHECKS,
+)
+"""In the order of a step; the validation loss last."""
+
+
+def verify_run(
+    path: Path,
+    step: int | None,
+    quick: bool,
+    before: Callable[[RunCheck], None],
+    after: Callable[[Finding], None],
+) -> list[Finding]:
+    """Measures every claim about a run and returns the findings; nothing is written into its folder."""
+    try:
+        subject = RunSubject(path, step, quick)
+    except FileError as error:
+        raise FileError(f"{error} `pellucid verify {path / MODEL}` verifies its model alone.") from None
+    findings = []
+    for check in CHECKS:
+        before(check)
+        findings.append(check.run(subject))
+        after(findings[-1])
+    return findings
