@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # Compiled tests are kept, so that each worker need not rewrite their asserts again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test lint browser screenshots mistakes docs bench bench-gpu coverage torture
+.PHONY: setup demo test lint browser screenshots mistakes docs bench bench-gpu coverage faults torture
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -72,6 +72,10 @@ coverage: setup ## the lines of pellucid/ that the tests run, the least covered 
 	-$(BIN)/coverage combine -q 2>/dev/null; rm -f .coverage.*  # a killed process leaves half a file
 	@$(BIN)/coverage report --sort=cover | sed -n 1,30p
 	@$(BIN)/coverage report --format=total --fail-under=92
+
+faults: setup ## every planted fault and what found it, the power of the checks, and every healthy model
+	$(ONE_THREAD) $(BIN)/python -m tests.faults.table
+	$(ONE_THREAD) PELLUCID_ROTATION=all $(BIN)/python -m pytest -n 2 -q tests/faults/test_healthy.py
 
 torture: setup ## the same claims with the full counts
 	$(ONE_THREAD) PELLUCID_ROTATION=all $(BIN)/python -m pytest -n 2 -m "torture or rotating"

@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from pellucid.checks.check import TEXT
-from pellucid.checks.llamacpp import predict_next
+from pellucid.checks.outside.llamacpp import predict_next
 from pellucid.interop import gguf
 from pellucid.workbench import load
 

@@ -1,0 +1,64 @@
+"""A planted fault: a small patch of the package, and the check and the name that must catch it.
+
+    @fault("kernel", subject="llama", check="decoded", at="blocks.0.attn.q_rot … z")
+    def one_query_mixes_heads(patch: Patch) -> None:
+        '''One decode step of grouped heads reads the key heads in turn.'''
+        patch.setattr(softmax.SoftmaxAttention, "_attend_fused", wrong)
+
+The name of the function is the name of the fault. It is planted before the subject is opened, as a defect of
+the package would be. `at` is the place that the finding names, or how that begins, where it ends in one of
+`PREFIX`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from pellucid.judge.verdict import Finding, Verdict
+
+Patch = pytest.MonkeyPatch
+Plant = Callable[[Patch], None]
+KINDS = ("kernel", "state", "length", "generation", "precision", "loading", "training", "compare")
+"""The kinds of fault: in a kernel that people run, in the cache's state, beyond a short text, in generation,
+in the precision of a step, in reading a file, in a training step, in another program's arrays."""
+PREFIX = ("…", " ", "=", "[", ".")
+"""How a place ends where it is only the beginning of one."""
+FOUND = (Verdict.BUG, Verdict.LOW_PRECISION)
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    about: str
+    kind: str
+    subject: str
+    """A key of `subjects.SUBJECTS`: what is verified."""
+    check: str
+    """The name of the check that must find it."""
+    at: str
+    plant: Plant
+
+    def is_named_by(self, finding: Finding) -> bool:
+        """Whether the finding is by the right check and names the right place."""
+        is_prefix = self.at.endswith(PREFIX)
+        is_at = finding.at.startswith(self.at.rstrip("… ")) if is_prefix else finding.at == self.at
+        return finding.verdict in FOUND and finding.name == self.check and is_at
+
+
+FAULTS: list[Fault] = []
+"""Every fault, in the order of the files that plant them."""
+
+
+def fault(kind: str, *, subject: str, check: str, at: str) -> Callable[[Plant], Plant]:
+    """Registers the decorated function, which plants a fault, under its own name."""
+    assert kind in KINDS, kind
+
+    def register(plant: Plant) -> Plant:
+        about = (plant.__doc__ or "").strip().split("\n")[0]
+        assert about, f"{plant.__name__} needs a docstring that says what is wrong"
+        assert plant.__name__ not in {known.name for known in FAULTS}, plant.__name__
+        FAULTS.append(Fault(plant.__name__, about, kind, subject, check, at, plant))
+        return plant
+
+    return register

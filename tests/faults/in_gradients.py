@@ -1,0 +1,112 @@
+"""Faults of gradients, of what is saved, and of a tokenizer's two directions."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pellucid.interop import model_folder
+from pellucid.model import attention, transformer
+from pellucid.pretrained import LazyWeights
+from pellucid.text.standard import StandardTokenizer
+from tests.agreement import other_activation
+from tests.faults.fault import Patch, fault
+
+QUERIES = "blocks.1.attn.q_proj.weight"
+
+
+class Steeper(torch.autograd.Function):
+    """x, whose gradient is a thousandth too large."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> Tensor:
+        return 1.001 * gradient[0]
+
+
+@fault("kernel", subject="gguf", check="gradients", at="d.blocks.1.mlp.gate")
+def gradient_of_an_activation_is_too_large(patch: Patch) -> None:
+    """The gradient of SiLU is a thousandth too large."""
+    other_activation.plant(patch, lambda right, x: Steeper.apply(right(x)))
+
+
+@fault("kernel", subject="gguf", check="finite differences", at="d.")
+def gradient_is_not_the_slope_of_the_loss(patch: Patch) -> None:
+    """The same, found without the specification."""
+    other_activation.plant(patch, lambda right, x: Steeper.apply(right(x)))
+
+
+@fault("kernel", subject="qwen3", check="gradients", at="d.blocks.2.attn.k_norm.out")
+def gradient_of_the_rotation_turns_the_wrong_way(patch: Patch) -> None:
+    """RoPE's backward pass rotates by the angle instead of its opposite."""
+    right = attention.rotate
+
+    class Turned(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, rotation: Any) -> Tensor:
+            ctx.rotation = rotation
+            return right(x, rotation)
+
+        @staticmethod
+        def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
+            return right(gradient[0], ctx.rotation), None
+
+    patch.setattr(attention, "rotate", lambda x, rotation: Turned.apply(x, rotation))
+
+
+@fault("kernel", subject="llama", check="specification", at="blocks.1.attn.q")
+def heads_change_places_when_the_engine_is_made(patch: Patch) -> None:
+    """The fast engine holds two query heads of one layer in each other's place."""
+    made = transformer.Transformer.from_weights
+
+    def wrong(config: Any, weights: Any, *more: Any) -> Any:
+        weight = weights[QUERIES]
+        swapped = np.concatenate((weight[8:16], weight[:8], weight[16:]))
+        return made(config, {**weights, QUERIES: swapped}, *more)
+
+    patch.setattr(transformer.Transformer, "from_weights", wrong)
+
+
+@fault("loading", subject="gpt2", check="weights", at=QUERIES)
+def one_number_of_a_file_is_infinite(patch: Patch) -> None:
+    """One number of one weight is read as infinite."""
+    right = LazyWeights.__getitem__
+
+    def wrong(self: Any, name: str) -> Any:
+        weight = right(self, name)
+        if name == QUERIES:
+            weight = weight.copy()
+            weight[1, 2] = np.inf
+        return weight
+
+    patch.setattr(LazyWeights, "__getitem__", wrong)
+
+
+@fault("loading", subject="gpt2", check="saved", at=QUERIES)
+def one_weight_is_saved_rounded(patch: Patch) -> None:
+    """A model folder holds one weight in bfloat16's digits."""
+    write = model_folder.write
+
+    def wrong(folder: Any, pretrained: Any, **more: Any) -> None:
+        weight = pretrained.weights[QUERIES].copy()
+        weight[0, 0] += 1e-3
+        write(folder, replace(pretrained, weights={**pretrained.weights, QUERIES: weight}), **more)
+
+    patch.setattr(model_folder, "write", wrong)
+
+
+@fault("loading", subject="llama", check="tokenizer", at="tokenizer.decode")
+def two_tokens_change_places_when_decoding(patch: Patch) -> None:
+    """Decoding swaps two letters."""
+    right = StandardTokenizer.decode
+
+    def wrong(self: Any, ids: Iterable[int]) -> str:
+        return right(self, [{68: 69, 69: 68}.get(id, id) for id in ids])
+
+    patch.setattr(StandardTokenizer, "decode", wrong)

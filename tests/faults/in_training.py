@@ -1,0 +1,594 @@
+"""Faults in a training step: in its batch, loss, gradients, clipping, update, checkpoint and evaluation.
+
+Each subject is a tiny run that is trained with the fault, and whose second step after a checkpoint is then
+replayed and judged.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint
+
+from pellucid.checks.training import validation_loss
+from pellucid.checks.training.run_subject import RunSubject
+from pellucid.checks.training.runs import CHECKS
+from pellucid.data.loader import DataLoader
+from pellucid.data.rows import Batch
+from pellucid.data.rows.windows import Windows
+from pellucid.data.sources.generated import GeneratedRows
+from pellucid.evaluation import loss as evaluation_loss
+from pellucid.judge.verdict import Finding
+from pellucid.model import attention, block, chunked_loss, dropout, linear, loss, norms, transformer
+from pellucid.model.taps import is_explicit
+from pellucid.names import IGNORE_INDEX
+from pellucid.training import evaluate, muon, objective, optimizers, step
+from pellucid.training.prefetch import DeviceBatch
+from pellucid.training.state import TrainState
+from pellucid.training.weights import WeightAverage, Weights
+from tests.faults.fault import Patch, fault
+from tests.faults.subjects import SUBJECTS, Subject
+from tests.training.small_run_folders import trained
+
+TEXT = "\n\n".join(f"The {size} cat saw {count} birds." for size in ("old", "new") for count in range(60))
+SINGLE = "train.dtype=float32"
+NARROW = ("train.dtype=bfloat16", "train.weights=bfloat16")
+DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
+RUNS: dict[str, tuple[str, ...]] = {
+    "run": (),
+    "run in float32": (SINGLE,),
+    "run in bfloat16": NARROW,
+    "run in parts": ("train.accumulate=2", SINGLE),
+    "run in chunks": ("train.logits_chunk=5", "train.label_smoothing=0.1", "train.z_loss=0.01", SINGLE),
+    "run with dropout": (DROPOUT, SINGLE),
+    "run with dropout of outputs": (DROPOUT.replace("pattern=0.2", "pattern=0.0"), SINGLE),
+    "run with recomputed blocks": (DROPOUT, "train.activation_checkpointing=true"),
+    "run with an average": ("train.ema=0.8", SINGLE),
+    "run with class weights": ('train.class_weights={"a"=0.2, "b"=3.0}', SINGLE),
+    "run with muon": ("optimizer.kind=muon", SINGLE),
+    "run of packed rows": ("data.rows=packed", SINGLE),
+    "run of text": ("data.path=TEXT", "data.tokenizer=bytes", "model.context_length=24"),
+    "run with two validation batches": ("evaluation.batches=2", SINGLE),
+}
+
+
+def verify_run(changes: tuple[str, ...], folder: Path, check: str | None) -> Iterator[Finding]:
+    """Trains a run and yields the findings of a check, or of all checks, on it."""
+    with tempfile.TemporaryDirectory(dir=folder) as out:
+        trained(Path(out) / "run", *(change.replace("TEXT", str(folder / "text")) for change in changes))
+        subject = RunSubject(Path(out) / "run")
+        yield from (known.run(subject) for known in CHECKS if check in (None, known.name))
+
+
+def write_text(folder: Path) -> None:
+    (folder / "text").write_text(TEXT)
+
+
+SUBJECTS |= {name: Subject(write_text, partial(verify_run, changes)) for name, changes in RUNS.items()}
+
+
+def wrap(patch: Patch, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replaces a function by what `make` makes of it."""
+    patch.setattr(owner, name, make(getattr(owner, name)))
+
+
+# ---- the batch
+
+
+def _with_targets(patch: Patch, change: Callable[[Batch], Any]) -> None:
+    def make(right: Any) -> Any:
+        def take(self: GeneratedRows, count: int, local: slice) -> Batch:
+            batch = right(self, count, local)
+            return Batch(batch.ids, change(batch), batch.segments)
+
+        return take
+
+    wrap(patch, GeneratedRows, "take", make)
+
+
+@fault("training", subject="run", check="step batch", at="targets")
+def targets_are_shifted_by_one(patch: Patch) -> None:
+    """Targets are shifted in the data and once more in the loss: the token after the next is predicted."""
+    _with_targets(patch, lambda batch: np.roll(batch.targets, -1, axis=1))
+
+
+@fault("training", subject="run in float32", check="step batch", at="targets")
+def targets_are_not_shifted(patch: Patch) -> None:
+    """The targets are the ids themselves, so that a model learns to copy."""
+    _with_targets(patch, lambda b: np.where(b.targets == IGNORE_INDEX, b.targets, b.ids))
+
+
+@fault("training", subject="run in parts", check="step batch", at="ids")
+def the_last_micro_batch_is_dropped(patch: Patch) -> None:
+    """A loop over micro-batches ends one too early."""
+
+    def make(right: Any) -> Any:
+        def forward_backward(state: TrainState, batch: DeviceBatch) -> Any:
+            rows = len(batch.ids) // 2
+            few = Batch(batch.batch.ids[:rows], batch.batch.targets[:rows])
+            return right(state, DeviceBatch(few, batch.ids[:rows], batch.targets[:rows]))
+
+        return forward_backward
+
+    wrap(patch, step, "forward_backward", make)
+
+
+@fault("training", subject="run of text", check="step batch", at="ids")
+def rows_are_read_in_the_wrong_byte_order(patch: Patch) -> None:
+    """The ids of a token file are read as other numbers."""
+    wrap(patch, Windows, "_read_ring", lambda right: lambda self, start: right(self, start) // 2)
+
+
+# ---- dropout
+
+
+@fault("training", subject="run with dropout", check="step dropout", at="positioned.keep")
+def dropout_does_not_scale_what_it_keeps(patch: Patch) -> None:
+    """Kept numbers are not divided by 1 − p."""
+    patch.setattr(dropout, "F", SimpleNamespace(dropout=lambda x, p: F.dropout(x, p) * (1 - p)))
+
+
+@fault("training", subject="run with dropout", check="step dropout", at="positioned.keep")
+def dropout_takes_the_probability_of_keeping(patch: Patch) -> None:
+    """The rate is read as the probability with which a number is kept."""
+    patch.setattr(dropout, "F", SimpleNamespace(dropout=lambda x, p: F.dropout(x, 1 - p)))
+
+
+@fault("training", subject="run with dropout", check="step gradients", at="d.blocks.1.mlp.down_proj.weight")
+def dropout_is_missing_in_the_backward_pass(patch: Patch) -> None:
+    """The gradient flows through dropped numbers too."""
+
+    def drop(x: Tensor, p: float) -> Tensor:
+        return F.dropout(x.detach(), p) + (x - x.detach())
+
+    patch.setattr(dropout, "F", SimpleNamespace(dropout=drop))
+
+
+@fault("training", subject="run with dropout of outputs", check="step dropout", at="positioned.keep")
+def dropout_is_never_applied(patch: Patch) -> None:
+    """Dropout is active only where values are watched."""
+
+    def make(right: Any) -> Any:
+        return lambda self, x: right(self, x) if is_explicit() else x
+
+    wrap(patch, dropout.Dropout, "forward", make)
+
+
+@fault("training", subject="run with recomputed blocks", check="step gradients", at="d.blocks.1.…")
+def recomputed_blocks_draw_other_masks(patch: Patch) -> None:
+    """The recomputation of a block does not begin with the RNG state of its forward pass."""
+
+    def run(block: nn.Module, *inputs: Any) -> Any:
+        return checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)
+
+    patch.setattr(transformer, "_checkpoint", run)
+
+
+# ---- weights and checkpoint
+
+
+@fault("training", subject="run in bfloat16", check="step weights", at="embed.weight")
+def bfloat16_copies_are_never_refreshed(patch: Patch) -> None:
+    """The optimizer updates the masters, and the model computes with its first weights."""
+    patch.setattr(Weights, "copy_to_model", lambda self: None)
+
+
+@fault("training", subject="run in float32", check="step weights", at="embed.weight.exp_avg_sq")
+def second_moments_are_not_restored(patch: Patch) -> None:
+    """A resumed run begins with v = 0."""
+
+    def make(right: Any) -> Any:
+        def load_state(optimizer: Optimizer, *saved: Any) -> None:
+            right(optimizer, *saved)
+            for own in optimizer.state.values():
+                own["exp_avg_sq"].zero_()
+
+        return load_state
+
+    wrap(patch, optimizers, "load_state", make)
+
+
+@fault("training", subject="run in float32", check="step loss", at="loss")
+def a_resumed_run_begins_with_the_first_rows(patch: Patch) -> None:
+    """The position of the data loader is not restored."""
+    patch.setattr(DataLoader, "load_state_dict", lambda self, state: None)
+
+
+# ---- the loss
+
+
+def _with_total(patch: Patch, total: Callable[[Tensor], Any]) -> None:
+    def make(right: Any) -> Any:
+        def count(targets: Tensor, classes: Tensor | None) -> Any:
+            return right(targets, classes)._replace(total=total(targets))
+
+        return count
+
+    wrap(patch, loss, "_count_targets", make)
+
+
+@fault("training", subject="run in float32", check="step loss", at="loss")
+def the_mean_includes_ignored_targets(patch: Patch) -> None:
+    """The sum over the counted targets is divided by the number of all positions."""
+    _with_total(patch, lambda targets: targets.numel())
+
+
+@fault("training", subject="run with class weights", check="step loss", at="loss")
+def class_weights_are_not_normalized(patch: Patch) -> None:
+    """The weighted sum is divided by the number of targets, not by the sum of their weights."""
+    _with_total(patch, lambda targets: (targets != IGNORE_INDEX).sum())
+
+
+@fault("training", subject="run in bfloat16", check="step loss", at="loss")
+def the_loss_is_computed_in_bfloat16(patch: Patch) -> None:
+    """Logits are not widened to float32 before the softmax of the loss."""
+    patch.setattr(loss, "widen", lambda x: x)
+
+
+@fault("training", subject="run in float32", check="step loss", at="loss")
+def the_loss_is_rounded_to_bfloat16(patch: Patch) -> None:
+    """A run in float32 computes its loss in bfloat16."""
+    patch.setattr(loss, "widen", lambda x: x.bfloat16())
+
+
+@fault("training", subject="run in parts", check="step loss", at="loss")
+def accumulation_takes_the_mean_of_means(patch: Patch) -> None:
+    """Micro-batches count alike, however many of their targets count."""
+    patch.setattr(step, "_weigh_targets", lambda state, targets: 1.0)
+
+
+@fault("training", subject="run in parts", check="step loss", at="loss")
+def accumulation_divides_twice(patch: Patch) -> None:
+    """The loss of a micro-batch is divided by their number, and weighted by its share of the targets."""
+
+    def make(right: Any) -> Any:
+        return lambda self, *batch: right(self, *batch) / self.asked.accumulate
+
+    wrap(patch, objective.Objective, "forward", make)
+
+
+@fault("training", subject="run in chunks", check="step loss", at="loss")
+def the_chunked_loss_ignores_label_smoothing(patch: Patch) -> None:
+    """A fast path of the loss does not know a setting of the slow one."""
+
+    def make(right: Any) -> Any:
+        return lambda y, targets, cap, smoothing, z, needs: right(y, targets, cap, 0.0, z, needs)
+
+    wrap(patch, chunked_loss, "_score_chunk", make)
+
+
+@fault("training", subject="run in chunks", check="step loss", at="loss")
+def the_last_chunk_is_dropped(patch: Patch) -> None:
+    """The positions after the last whole chunk have no loss."""
+
+    def make(right: Any) -> Any:
+        def add(inputs: Any, targets: Tensor, chunk: int, *more: Any) -> Any:
+            rest = torch.arange(len(targets)) >= len(targets) // chunk * chunk - chunk
+            return right(inputs, targets.masked_fill(rest, IGNORE_INDEX), chunk, *more)
+
+        return add
+
+    wrap(patch, chunked_loss, "_sum_chunks", make)
+
+
+@fault("training", subject="run of packed rows", check="step loss", at="loss")
+def packed_documents_see_each_other(patch: Patch) -> None:
+    """The segment mask of packed rows does not reach the model."""
+    wrap(patch, objective.Objective, "_logits", lambda right: lambda self, ids, _: right(self, ids, None))
+
+
+# ---- gradients
+
+
+@fault("training", subject="run in float32", check="step gradients", at="d.embed.weight")
+def a_tied_weight_is_detached(patch: Patch) -> None:
+    """The unembedding reads the embedding without its gradient."""
+    wrap(patch, transformer, "linear", lambda right: lambda x, w, b: right(x, w.detach(), b))
+
+
+@fault("training", subject="run", check="step gradients", at="d.final_norm.weight")
+def gradients_are_not_cleared(patch: Patch) -> None:
+    """The gradients of a step are added to those of the step before."""
+    patch.setattr(Weights, "zero_grads", lambda self: None)
+
+
+@fault("training", subject="run in chunks", check="step gradients", at="d.final_norm.weight")
+def the_z_loss_has_no_gradient(patch: Patch) -> None:
+    """The z-loss is in the value of the chunked loss, and not in its gradient."""
+
+    def make(right: Any) -> Any:
+        def score(y: Tensor, targets: Tensor, cap: Any, smoothing: float, z: float, needs: bool) -> Any:
+            total, _ = right(y, targets, cap, smoothing, z, needs)
+            return total, right(y, targets, cap, smoothing, 0.0, needs)[1]
+
+        return score
+
+    wrap(patch, chunked_loss, "_score_chunk", make)
+
+
+@fault("training", subject="run in float32", check="step gradients", at="d.blocks.1.attn.k_proj.weight")
+def a_joined_projection_mixes_its_gradients(patch: Patch) -> None:
+    """The gradient of the keys' part of a joined product goes to the queries."""
+
+    def project(x: Tensor, *layers: linear.Linear) -> tuple[Tensor, ...]:
+        weights = [layer.weight for layer in layers]
+        if len(weights) == 3:
+            weights[1] = weights[1].detach() + weights[0] - weights[0].detach()
+        return tuple(F.linear(x, weight) for weight in weights)
+
+    patch.setattr(attention, "project", project)
+
+
+@fault("training", subject="run in float32", check="step gradients", at="d.blocks.1.attn.k_proj.weight")
+def rotation_has_the_gradient_of_the_identity(patch: Patch) -> None:
+    """The backward pass of RoPE does not rotate back."""
+    wrap(
+        patch,
+        attention,
+        "rotate",
+        lambda right: lambda x, rotation: right(x.detach(), rotation) + (x - x.detach()),
+    )
+
+
+@fault("training", subject="run in float32", check="step gradients", at="d.final_norm.weight")
+def gains_get_no_gradient(patch: Patch) -> None:
+    """A fused norm returns no gradient of its gain."""
+    wrong = SimpleNamespace(rms_norm=lambda x, shape, w, eps: F.rms_norm(x, shape, w.detach(), eps))
+    patch.setattr(norms, "F", wrong)
+
+
+@fault("training", subject="run in float32", check="step gradients", at="d.embed.weight")
+def embedding_gradients_are_divided_by_counts(patch: Patch) -> None:
+    """The gradient of a token's row is divided by how often it is in the batch."""
+    patch.setattr(
+        linear.Embedding, "forward", lambda self, ids: F.embedding(ids, self.weight, scale_grad_by_freq=True)
+    )
+
+
+@fault("training", subject="run", check="step gradients", at="d.embed.weight")
+def the_padding_token_is_never_trained(patch: Patch) -> None:
+    """Id 0 is taken for padding, and its row gets no gradient."""
+    patch.setattr(linear.Embedding, "forward", lambda self, ids: F.embedding(ids, self.weight, 0))
+
+
+@fault("training", subject="run in float32", check="step gradients", at="d.blocks.1.attn.o_proj.weight")
+def a_residual_branch_is_detached(patch: Patch) -> None:
+    """The output of attention is added to the residual stream without its gradient."""
+
+    def make(right: Any) -> Any:
+        def update(self: block.Block, layer: str, name: str, x: Tensor, output: Tensor) -> Any:
+            return right(self, layer, name, x, output.detach() if layer == "attn" else output)
+
+        return update
+
+    wrap(patch, block.Block, "_update_stream", make)
+
+
+@fault("training", subject="run in bfloat16", check="step gradients", at="d.…")
+def bfloat16_gradients_are_three_percent_too_large(patch: Patch) -> None:
+    """The gradients of a run in bfloat16 have another scale than its loss, by less than their noise."""
+
+    def make(right: Any) -> Any:
+        def forward(self: objective.Objective, *batch: Any) -> Tensor:
+            found: Tensor = right(self, *batch)
+            return found + 0.03 * (found - found.detach())
+
+        return forward
+
+    wrap(patch, objective.Objective, "forward", make)
+
+
+@fault("training", subject="run in float32", check="step gradients", at="d.final_norm.weight")
+def products_are_in_bfloat16_unasked(patch: Patch) -> None:
+    """Autocast is on in a run that states float32."""
+    patch.setattr(objective.Objective, "_precision", lambda self: torch.autocast("cpu", torch.bfloat16))
+
+
+# ---- norm and clipping
+
+
+@fault("training", subject="run in float32", check="step norm", at="grad_norm")
+def the_norm_misses_a_parameter(patch: Patch) -> None:
+    """The gradient norm is that of all gradients but the first."""
+    wrap(patch, torch.nn.utils, "get_total_norm", lambda right: lambda grads: right(grads[1:]))
+
+
+@fault("training", subject="run", check="step norm", at="grad_norm")
+def the_norm_is_that_of_clipped_gradients(patch: Patch) -> None:
+    """The logged norm is never above the limit."""
+
+    def make(right: Any) -> Any:
+        def clip(grads: Any, norm: Tensor, limit: float, is_finite: Tensor) -> None:
+            right(grads, norm, limit, is_finite)
+            norm.clamp_(max=limit)
+
+        return clip
+
+    wrap(patch, step, "clip_grads", make)
+
+
+def _clip(grads: Any, norm: Tensor, limit: float, _: Tensor, own: bool, inverse: bool = False) -> None:
+    for grad in grads:
+        size = grad.norm() if own else norm
+        grad.mul_((size / limit if inverse else limit / size).clamp(max=1.0))
+
+
+@fault("training", subject="run in float32", check="step clipping", at="d.embed.weight.clipped")
+def each_gradient_is_clipped_by_itself(patch: Patch) -> None:
+    """Every parameter has a factor of its own, so that the direction of the step changes."""
+    patch.setattr(step, "clip_grads", partial(_clip, own=True))
+
+
+@fault("training", subject="run", check="step clipping", at="d.embed.weight.clipped")
+def the_clipping_factor_is_inverted(patch: Patch) -> None:
+    """Gradients are multiplied by norm / limit."""
+    patch.setattr(step, "clip_grads", partial(_clip, own=False, inverse=True))
+
+
+@fault("training", subject="run in bfloat16", check="step clipping", at="d.embed.weight.clipped")
+def gradients_are_not_clipped(patch: Patch) -> None:
+    """The norm is computed, and nothing is clipped by it."""
+    patch.setattr(step, "clip_grads", lambda grads, norm, limit, is_finite: None)
+
+
+# ---- the update
+
+
+@fault("training", subject="run in float32", check="step update", at="blocks.0.attn_norm.weight@6")
+def gains_decay(patch: Patch) -> None:
+    """Weight decay applies to the gains of norms."""
+    patch.setattr(optimizers, "decays", lambda name, shape: name != "embed.weight")
+
+
+@fault("training", subject="run in float32", check="step update", at="blocks.0.attn.q_proj.weight@6")
+def nothing_decays(patch: Patch) -> None:
+    """No parameter is in the group with weight decay."""
+    patch.setattr(optimizers, "decays", lambda name, shape: False)
+
+
+@fault("training", subject="run in float32", check="step update", at="blocks.0.attn.q_proj.weight.m@6")
+def decay_is_added_to_the_gradient(patch: Patch) -> None:
+    """AdamW is Adam with an L2 penalty."""
+    patch.setattr(optimizers.torch.optim, "AdamW", torch.optim.Adam)
+
+
+@fault("training", subject="run in float32", check="step update", at="embed.weight.v@6")
+def beta2_is_that_of_another_optimizer(patch: Patch) -> None:
+    """β₂ is 0.999 whatever the recipe says."""
+
+    def set_betas(optimizer: Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            group["betas"] = (0.9, 0.999)
+
+    patch.setattr(optimizers, "set_betas", set_betas)
+
+
+@fault("training", subject="run", check="step update", at="embed.weight@6")
+def the_bias_is_not_corrected(patch: Patch) -> None:
+    """Adam divides by 1 − βᵗ with a t that is far too large."""
+
+    def make(right: Any) -> Any:
+        def update(optimizer: Optimizer, is_finite: Tensor) -> None:
+            for own in optimizer.state.values():
+                own["step"].fill_(10_000)
+            right(optimizer, is_finite)
+
+        return update
+
+    wrap(patch, optimizers, "update", make)
+
+
+@fault("training", subject="run", check="step update", at="lr")
+def the_learning_rate_is_one_step_late(patch: Patch) -> None:
+    """The schedule is stepped after the update, and once too little."""
+
+    def make(right: Any) -> Any:
+        def set_rate(state: TrainState) -> Any:
+            now, state.meters.step = state.meters.step, max(0, state.meters.step - 1)
+            found = right(state)
+            state.meters.step = now
+            return found
+
+        return set_rate
+
+    wrap(patch, step, "set_learning_rate", make)
+
+
+@fault("training", subject="run in float32", check="step update", at="embed.weight@6")
+def the_schedule_does_not_reach_the_optimizer(patch: Patch) -> None:
+    """The log has the scheduled rate, and the optimizer keeps its first."""
+    patch.setattr(optimizers, "scale_learning_rate", lambda optimizer, factor: None)
+
+
+@fault("training", subject="run", check="step update", at="embed.weight@6")
+def the_optimizer_misses_a_parameter(patch: Patch) -> None:
+    """The embedding is in no group of the optimizer."""
+
+    def make(right: Any) -> Any:
+        def make_optimizer(named: dict[str, nn.Parameter], settings: Any) -> Any:
+            return right({name: w for name, w in named.items() if name != "embed.weight"}, settings)
+
+        return make_optimizer
+
+    wrap(patch, optimizers, "make_optimizer", make)
+
+
+@fault("training", subject="run with an average", check="step update", at="embed.weight.ema@6")
+def the_average_has_the_wrong_weight(patch: Patch) -> None:
+    """θ̄ ← (1 − β) θ̄ + β θ: the average forgets what it should keep."""
+
+    @torch.no_grad()
+    def update(self: WeightAverage) -> None:
+        for name, mean in self.mean.items():
+            mean.lerp_(self.weights.trainable[name], self.beta)
+
+    patch.setattr(WeightAverage, "update", update)
+
+
+@fault("training", subject="run with muon", check="step update", at="blocks.0.mlp.gate_proj.weight@6")
+def muon_does_not_scale_tall_matrices(patch: Patch) -> None:
+    """The factor √(rows / columns) is missing."""
+    patch.setattr(muon, "math", SimpleNamespace(sqrt=lambda x: 1.0))
+
+
+@fault("training", subject="run with muon", check="step update", at="blocks.0.attn.q_proj.weight@6")
+def muon_orthogonalizes_once(patch: Patch) -> None:
+    """One Newton-Schulz iteration is made where five are stated."""
+    wrap(patch, muon, "orthogonalize", lambda right: lambda x, steps, dtype: right(x, 1, dtype))
+
+
+# ---- evaluation
+
+
+@fault("training", subject="run with dropout", check="validation loss", at="validation loss")
+def evaluation_keeps_dropout_on(patch: Patch) -> None:
+    """The model is evaluated in training mode."""
+
+    def make(right: Any) -> Any:
+        def compute(forward: Any, *more: Any) -> Any:
+            forward.__self__.model.train()
+            return right(forward, *more)
+
+        return compute
+
+    wrap(patch, evaluate, "compute_loss", make)
+
+
+@fault("training", subject="run with an average", check="validation loss", at="validation loss")
+def evaluation_uses_the_weights_before_averaging(patch: Patch) -> None:
+    """The averaged weights are saved, and others are evaluated."""
+    patch.setattr(WeightAverage, "use", lambda self: nullcontext())
+
+
+@fault("training", subject="run in float32", check="validation loss", at="validation loss")
+def evaluation_counts_ignored_targets(patch: Patch) -> None:
+    """The loss of a batch is divided by the number of all positions, and multiplied by the counted ones."""
+
+    def mean(logits: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / targets.numel()
+
+    patch.setattr(evaluation_loss, "cross_entropy", mean)
+
+
+@fault("training", subject="run with two validation batches", check="validation loss", at="validation loss")
+def evaluation_takes_the_mean_of_means(patch: Patch) -> None:
+    """Batches count alike, however many of their targets count."""
+
+    def make(right: Any) -> Any:
+        def compute(forward: Any, batches: Any, *more: Any) -> Any:
+            found = [right(forward, [batch], *more) for batch in batches]
+            return found[0]._replace(loss=float(np.mean([one.loss for one in found])))
+
+        return compute
+
+    for module in (evaluate, validation_loss):
+        wrap(patch, module, "compute_loss", make)
