@@ -81,6 +81,23 @@ def test_from_a_prompt_to_the_embeddings(
     assert page.evaluate("document.activeElement.dataset.at") == opened[0]
 
 
+def test_a_key_works_in_the_frame_in_which_the_list_of_keys_closes(
+    visit: Callable[..., Visitor], serve: Callable[..., Served]
+) -> None:
+    """Until the next frame the focus is still on a button of the closed dialog."""
+    page = visit().explore(serve("abcd", "A B"))
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog[open]")
+    page.evaluate(
+        """() => {
+          document.querySelector("dialog").close();
+          const key = new KeyboardEvent("keydown", { key: "/", bubbles: true, cancelable: true });
+          document.activeElement.dispatchEvent(key);
+        }"""
+    )
+    page.wait_for_selector("#search:focus")
+
+
 @pytest.mark.parametrize("settings", [WIDE, PHONE], ids=["1280px", "320px"])
 def test_the_other_screens(
     visit: Callable[..., Visitor], serve: Callable[..., Served], settings: dict[str, object]

@@ -41,7 +41,7 @@ export function listenToKeys(find) {
   document.addEventListener("keydown", (event) => {
     const target = event.target;
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-    if (target.closest("input, textarea, select, dialog, [contenteditable]")) return;
+    if (target.closest("input, textarea, select, dialog[open], [contenteditable]")) return;
     const key = event.key === " " && event.shiftKey ? "Shift+ " : event.key;
     if (event.key === " " && target.closest("a, button, summary")) return;
     const row = KEYS.find(([name]) => name === key);
