@@ -65,9 +65,10 @@ class QuantizedWeight:
         groups = (self.integers.shape[0], -(-self.integers.shape[1] // self.group))
         parts = [self.scales] if self.minimums is None else [self.scales, self.minimums]
         if self.integers.dtype != np.int8 or any(part.shape != groups for part in parts):
+            got = [part.shape for part in parts]
             raise UsageError(
                 f"a quantized weight of shape {self.integers.shape} in groups of {self.group} has int8 "
-                f"integers and scales {groups}; got {self.integers.dtype} and {[part.shape for part in parts]}."
+                f"integers and scales {groups}; got {self.integers.dtype} and {got}."
             )
 
     @property
@@ -108,9 +109,12 @@ class QuantizedWeight:
 
     def rows(self, begin: int, end: int) -> Self:
         """Returns the weight of some outputs."""
-        part = slice(begin, end)
-        minimums = None if self.minimums is None else self.minimums[part]
-        return type(self)(self.integers[part], self.scales[part], minimums, self.group, self.bits)
+        return self.take(slice(begin, end))
+
+    def take(self, rows: slice | Array) -> Self:
+        """Returns the weight of these outputs, in this order: nothing is rounded."""
+        minimums = None if self.minimums is None else self.minimums[rows]
+        return type(self)(self.integers[rows], self.scales[rows], minimums, self.group, self.bits)
 
 
 def quantize(weight: Array, scheme: Scheme) -> QuantizedWeight:
