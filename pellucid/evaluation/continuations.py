@@ -244,7 +244,7 @@ def _split_calls(
     Segments share a call as far as none depends on the others there (`model/linear.py`); a longer one has its
     own, or several, of `longest` tokens each.
     """
-    most = min(MOST_DECODED if is_row_invariant(module.embed.weight) else MOST_TOKENS, longest)
+    most = min(MOST_DECODED if is_row_invariant(module) else MOST_TOKENS, longest)
     call, room = list[tuple[int, int, int]](), most
     for at, length in enumerate(lengths):
         if length > room and call:

@@ -193,7 +193,7 @@ def hash_model(module: Transformer) -> str:
     threads = torch.get_num_threads() if module.device.type == "cpu" else 0
     about = f"{module.config.to_json()} {module.dtype} {module.device.type} {threads} "
     digest = hashlib.sha256(about.encode())
-    for name, weight in module.named_parameters():
+    for name, weight in module.state_dict().items():
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)} ".encode())
         digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     if (watcher := current_watcher(module)) is not None and watcher.edits:

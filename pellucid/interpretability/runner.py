@@ -116,14 +116,14 @@ class EngineRunner(Runner):
         self.weights = LazyWeights.from_function(module.config.parameters(), cache(self._widen))
 
     def _widen(self, name: str) -> Array:
-        from pellucid.model.linear import Linear
+        from pellucid.model.linear import Linear, widen_weight
 
         layer, _, last = name.rpartition(".")
         owner = self.module.get_submodule(layer)
         if last == "weight" and isinstance(owner, Linear):  # an adapter is part of what it applies
             weight = owner.widen_weight()
         else:
-            weight = self.module.get_parameter(name).detach().double()
+            weight = widen_weight(getattr(owner, last))
         widened: Array = weight.cpu().numpy()
         return widened
 

@@ -6,11 +6,15 @@ from torch import Tensor, nn
 
 from pellucid.config import Shapes
 from pellucid.model.precision import is_row_invariant, sums_narrowly
+from pellucid.model.quantized_tensor import QuantizedTensor
 from pellucid.model.taps import is_explicit
 
 
 class Linear(nn.Linear):
-    """x Wᵀ + b with W (out, in); sizes and bias are those of the config's parameters under `path`."""
+    """x Wᵀ + b with W (out, in), which may be quantized; sizes and bias are those of the config's parameters
+    under `path`."""
+
+    weight: nn.Parameter | QuantizedTensor  # type: ignore[assignment]
 
     def __init__(self, shapes: Shapes, path: str) -> None:
         out, in_ = shapes[f"{path}.weight"]
@@ -28,7 +32,19 @@ class Linear(nn.Linear):
 
     def widen_weight(self) -> Tensor:
         """Returns the W of x Wᵀ as it is applied, (out, in) float64."""
-        return self.weight.detach().double()
+        return widen_weight(self.weight)
+
+
+def widen_weight(weight: Tensor | QuantizedTensor) -> Tensor:
+    """Returns the numbers of a weight, float64; those of a quantized one are computed in float64."""
+    if isinstance(weight, QuantizedTensor):
+        return weight.dequantize(torch.float64)
+    return weight.detach().double()
+
+
+def to_floats(weight: Tensor | QuantizedTensor) -> Tensor:
+    """Returns the weight itself, or the numbers of a quantized one in its compute dtype."""
+    return weight.dequantize() if isinstance(weight, QuantizedTensor) else weight
 
 
 def project(x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
@@ -39,18 +55,18 @@ def project(x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
     gradients would have to be concatenated too.
     """
     separate = x.device.type != "cpu" or not torch.is_grad_enabled() or is_explicit()
-    if separate or any(type(layer) is not Linear for layer in layers):
-        return tuple(layer(x) for layer in layers)
+    weights = [layer.weight for layer in layers if type(layer) is Linear and isinstance(layer.weight, Tensor)]
     biases = [layer.bias for layer in layers if layer.bias is not None]
-    if biases and len(biases) < len(layers):
+    if separate or len(weights) < len(layers) or 0 < len(biases) < len(layers):
         return tuple(layer(x) for layer in layers)
-    weight = torch.cat(tuple(layer.weight for layer in layers))
-    y = linear(x, weight, torch.cat(tuple(biases)) if biases else None)
+    y = linear(x, torch.cat(tuple(weights)), torch.cat(tuple(biases)) if biases else None)
     return tuple(y.split([layer.out_features for layer in layers], -1))
 
 
 class Embedding(nn.Embedding):
-    """One row [C] for each token."""
+    """One row [C] for each token; the matrix may be quantized."""
+
+    weight: nn.Parameter | QuantizedTensor  # type: ignore[assignment]
 
     def __init__(self, shapes: Shapes, path: str) -> None:
         rows, width = shapes[f"{path}.weight"]
@@ -60,6 +76,8 @@ class Embedding(nn.Embedding):
         pass
 
     def forward(self, ids: Tensor) -> Tensor:
+        if isinstance(self.weight, QuantizedTensor):
+            return self.weight.take_rows(ids)
         if sums_narrowly(self.weight):
             return F.embedding(ids, self.weight.float()).to(self.weight.dtype)
         return F.embedding(ids, self.weight)
@@ -72,8 +90,11 @@ MANY_ROWS = 16
 """From this number of rows, converting the weight to float32 costs less than it saves."""
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns x Wᵀ + b; on a CPU by the fastest of several ways, all of which accumulate in float32."""
+def linear(x: Tensor, weight: Tensor | QuantizedTensor, bias: Tensor | None) -> Tensor:
+    """Returns x Wᵀ + b; on a CPU by the fastest of several ways, all of which accumulate in float32. A
+    quantized weight is widened to the type of x, rounded once, and multiplied in the same ways."""
+    if isinstance(weight, QuantizedTensor):
+        weight = weight.dequantize(x.dtype)
     if x.device.type == "cpu":
         if is_row_invariant(x):
             return _multiply_rows(x, weight, bias)

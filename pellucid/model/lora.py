@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pellucid.errors import UsageError
 from pellucid.lora import A, B, merge
 from pellucid.model.linear import Linear, linear
+from pellucid.model.quantized_tensor import QuantizedTensor
 from pellucid.model.transformer import Transformer
 from pellucid.patterns import select
 
@@ -25,6 +27,8 @@ class LoraLinear(Linear):
 
     def __init__(self, base: Linear, rank: int, scale: float, dropout: float) -> None:
         nn.Module.__init__(self)
+        if isinstance(base.weight, QuantizedTensor):
+            raise UsageError("a quantized projection takes no adapter: start from a model of floats.")
         self.out_features, self.in_features = base.weight.shape
         self.weight, self.bias = base.weight, base.bias
         self.scale, self.dropout = scale, dropout

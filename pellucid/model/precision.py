@@ -1,8 +1,20 @@
 """Precision of intermediate results: half precision is computed in float32, float64 stays float64; and where
 a row's result is independent of the other rows, bit for bit."""
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
+
+
+class Placed(Protocol):
+    """What has a type of numbers and a device: a tensor, or a module."""
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> torch.device: ...
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -28,7 +40,7 @@ def sum_widely_on_gpu() -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
-def is_row_invariant(x: Tensor) -> bool:
+def is_row_invariant(x: Placed) -> bool:
     """Whether each row of a result must depend on its own row alone, bit for bit: in float32 on a CPU,
     without gradients.
 

@@ -4,6 +4,7 @@ It computes what the specification (`reference/transformer.py`) defines, with th
 shapes. Fused kernels are used unless a recording (`model/taps.py`) needs every named value.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
@@ -22,13 +23,17 @@ from pellucid.model.cache import Cache
 from pellucid.model.dropout import Dropout
 from pellucid.model.initializations import initialize
 from pellucid.model.layer_cache import CachePlan
-from pellucid.model.linear import Embedding, linear
+from pellucid.model.linear import Embedding, linear, widen_weight
 from pellucid.model.positions import PositionBias, Positions
 from pellucid.model.precision import sum_widely_on_gpu
+from pellucid.model.quantized_tensor import QuantizedTensor
 from pellucid.model.tables import Tables
 from pellucid.model.taps import begin_call, current_watcher, is_explicit, recompute_contexts, tap
+from pellucid.quantized import QuantizedWeight
 
 Weights = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
+QUANTIZED = re.compile(r"(un)?embed\.weight|.*_proj\.weight")
+"""The parameters that may be quantized: embedding, unembedding and projections."""
 
 
 class Transformer(nn.Module):
@@ -65,7 +70,7 @@ class Transformer(nn.Module):
     def from_weights(
         cls, config: ModelConfig, weights: Weights, device: Any = "cpu", dtype: torch.dtype = torch.float32
     ) -> Self:
-        """Returns a model with these weights.
+        """Returns a model with these weights; a `QuantizedWeight` becomes a `QuantizedTensor`.
 
         It is built on the device "meta" and filled one parameter at a time, so that at most one weight exists
         twice.
@@ -78,10 +83,11 @@ class Transformer(nn.Module):
         if unknown := [name for name in weights if name not in shapes]:
             raise UsageError(f"this config has no weight {unknown[0]!r}.")
         for name, shape in shapes.items():
-            parameter = torch.empty(shape, dtype=dtype, device=device)
-            parameter.copy_(_read_weight(weights, name, shape))
+            held = _load_weight(_read_weight(weights, name, shape), name, device, dtype)
             owner, _, last = name.rpartition(".")
-            setattr(model.get_submodule(owner), last, nn.Parameter(parameter))
+            if isinstance(held, QuantizedTensor):  # a module cannot replace a parameter
+                delattr(model.get_submodule(owner), last)
+            setattr(model.get_submodule(owner), last, held)
         for module in model.modules():
             if isinstance(module, Tables):
                 module.make_tables(device)
@@ -95,8 +101,22 @@ class Transformer(nn.Module):
         return model.to_empty(device=device)
 
     def weights(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
-        """Returns the parameters as float64 arrays, by name, as the specification reads them."""
-        return {name: value.detach().double().cpu().numpy() for name, value in self.named_parameters()}
+        """Returns the parameters as float64 arrays, by name, as the specification reads them; those of a
+        quantized one are scale · integer (+ minimum), computed in float64."""
+        held = dict(self.named_parameters()) | self.quantized()
+        return {name: widen_weight(weight).cpu().numpy() for name, weight in held.items()}
+
+    def quantized(self) -> dict[str, QuantizedTensor]:
+        """Returns the quantized weights, by name."""
+        return {name: module for name, module in self.named_modules() if isinstance(module, QuantizedTensor)}
+
+    def train(self, mode: bool = True) -> Self:
+        if mode and (quantized := self.quantized()):
+            raise UsageError(
+                f"the weight {next(iter(quantized))} is quantized, and integers have no gradient, so this "
+                "model cannot be trained: start from a model of floats."
+            )
+        return super().train(mode)
 
     @property
     def device(self) -> torch.device:
@@ -168,14 +188,18 @@ class Transformer(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Returns the logits [B T V] of the last hidden states [B T C]."""
-        weight = self.embed.weight if self.unembed.weight is None else self.unembed.weight
-        logits = linear(x, weight, self.unembed.bias)
+        logits = linear(x, self.unembedding, self.unembed.bias)
         if self.cap is not None:
             logits = self.cap(tap("unembedded", logits))
         logits = tap("logits", logits)
         if current_watcher() is not None:
             tap("probs", softmax(logits))
         return logits
+
+    @property
+    def unembedding(self) -> nn.Parameter | QuantizedTensor:
+        """The matrix of the logits [V C]: the unembedding's own, or the embedding to which it is tied."""
+        return self.embed.weight if self.unembed.weight is None else self.unembed.weight
 
     def forward_cached(
         self, ids: Tensor, cache: Cache, lengths: list[int] | None = None, last_only: bool = False
@@ -299,6 +323,7 @@ class Unembedding(nn.Module):
 
     def __init__(self, weight: tuple[int, ...] | None, bias: tuple[int, ...] | None) -> None:
         super().__init__()
+        self.weight: nn.Parameter | QuantizedTensor | None
         self.weight = None if weight is None else nn.Parameter(torch.empty(weight))
         self.bias = None if bias is None else nn.Parameter(torch.empty(bias))
 
@@ -337,11 +362,20 @@ def _checkpoint(block: nn.Module, *inputs: Any) -> Tensor:
     return cast(Tensor, checkpoint(block, *inputs, use_reentrant=False, context_fn=recompute_contexts))
 
 
-def _read_weight(weights: Weights, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Returns one weight as a tensor, after checking its shape; the mapping may read it from a file."""
+def _read_weight(weights: Weights, name: str, shape: tuple[int, ...]) -> Any:
+    """Returns one weight, after checking its shape; the mapping may read it from a file."""
     if name not in weights:
         raise UsageError(f"the weight {name!r} {shape} is missing.")
     array = weights[name]
     if np.shape(array) != shape:
         raise UsageError(f"the weight {name!r} has the shape {np.shape(array)}, not {shape}.")
-    return torch.from_numpy(np.require(array, requirements=("C", "W")))
+    return array
+
+
+def _load_weight(weight: Any, name: str, device: Any, dtype: torch.dtype) -> nn.Parameter | QuantizedTensor:
+    """Returns a copy of a weight as a module holds it."""
+    if isinstance(weight, QuantizedWeight) and QUANTIZED.fullmatch(name):
+        return QuantizedTensor.from_weight(weight, device, dtype)
+    parameter = torch.empty(weight.shape, dtype=dtype, device=device)
+    parameter.copy_(torch.from_numpy(np.require(weight, requirements=("C", "W"))))
+    return nn.Parameter(parameter)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pellucid.errors import ConfigError, PellucidError
 from pellucid.model.chunked_loss import chunked_loss, has_kernel
+from pellucid.model.linear import to_floats
 from pellucid.model.loss import loss
 from pellucid.model.taps import is_explicit
 from pellucid.model.transformer import Transformer
@@ -48,7 +49,7 @@ class Objective(nn.Module):
                 self._logits(ids, segments), targets, smoothing=asked.label_smoothing, z=asked.z_loss,
                 class_weights=self.class_weights,
             )  # fmt: skip
-        weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
+        weight = to_floats(model.unembedding)
         with self._precision():
             return chunked_loss(
                 model.hidden_states(ids, segments=segments), weight, model.unembed.bias, targets,

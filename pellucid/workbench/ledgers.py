@@ -85,7 +85,7 @@ def compute_fingerprint(model: "Model") -> str:
     """Returns SHA-256 over the config and, of every weight, the name, the shape and evenly spaced numbers as
     the engine holds them: a few milliseconds for any size of model."""
     digest = hashlib.sha256(model.config.to_json().encode())
-    for name, value in sorted(model.module.named_parameters()):
+    for name, value in sorted(model.module.state_dict().items()):
         flat = value.detach().flatten()
         some = flat[:: max(1, len(flat) // SAMPLED_NUMBERS)][:SAMPLED_NUMBERS]
         digest.update(f"{name} {tuple(value.shape)} ".encode())

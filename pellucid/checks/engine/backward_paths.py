@@ -11,6 +11,7 @@ from torch import Tensor
 from pellucid.checks.check import Check, Subject, compare_values
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.chunked_loss import chunked_loss, has_kernel
+from pellucid.model.linear import to_floats
 from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
 from pellucid.names import IGNORE_INDEX
@@ -35,7 +36,7 @@ def _compute_fused(module: Transformer, ids: Tensor, targets: Tensor, segments: 
 
 def _compute_chunked(module: Transformer, ids: Tensor, targets: Tensor, segments: Tensor) -> Tensor:
     """Chunks of three rows: the last one is shorter."""
-    weight = module.embed.weight if module.unembed.weight is None else module.unembed.weight
+    weight = to_floats(module.unembedding)
     x = module.hidden_states(ids, segments=segments)
     return chunked_loss(
         x, weight, module.unembed.bias, targets, chunk=3, cap=module.cap, smoothing=SMOOTHING, z=Z
