@@ -1,0 +1,393 @@
+"""A module's decoder in C: `forward_packed` of the same model, weights and caches, in one call.
+
+    decoder = NativeDecoder(module)
+    engine = Engine(decoder)  # where the engine takes a Transformer
+
+It computes in float32, whatever the type of the weights and of the cache. Float weights are read where the
+module has them, so a module that is trained on stays the model that is decoded; quantized weights are packed
+once. What a token computes depends neither on the other tokens of a call nor on the number of threads, bit for
+bit. Values are recorded under their names as in any fused path; where a recording needs every value, or an
+edit changes one, the module runs instead.
+"""
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pellucid.config import ModelConfig
+from pellucid.dtypes import dtype_name
+from pellucid.errors import ResourceError, UsageError
+from pellucid.model.attentions.softmax import SoftmaxAttention
+from pellucid.model.cache import Cache
+from pellucid.model.layer_cache import Int8Cache, KeyValueCache
+from pellucid.model.linear import Embedding, Linear
+from pellucid.model.norms import LayerNorm, RmsNorm
+from pellucid.model.quantized_tensor import QuantizedTensor
+from pellucid.model.taps import begin_call, tap
+from pellucid.model.transformer import Transformer
+from pellucid.native import structures as c
+from pellucid.native.library import NoLibrary, Report, load_library
+from pellucid.parts.masks.causal import Causal
+from pellucid.parts.masks.window import Window
+
+WIDEST_HEAD = 256
+OFFSETS = {4: 8, 5: 16, 8: 128}
+"""What is added to symmetric integers so that none is negative."""
+WRONG = {
+    1: "the working memory of a step could not be had",
+    2: "a call needs at least one token and one thread",
+    3: "a token id is outside of the vocabulary",
+    4: "a position is outside of the cache",
+    5: "a token belongs to no row of the call",
+    6: "the wanted tokens are not those of the call, in order",
+}
+
+
+def find_obstacle(module: Transformer) -> str | None:
+    """Returns which choice of a model keeps it from the compiled decoder, None where none does."""
+    config = module.config
+    rates = [rate for rate in config.dropout.rates.values() if rate]
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    reasons = (
+        (module.device.type != "cpu", f"it is on {module.device}"),
+        (module.dtype not in (torch.float32, torch.bfloat16), f"its dtype is {dtype_name(module.dtype)}"),
+        (config.attention.kind != "softmax", f"attention {config.attention.kind}"),
+        (type(config.mask) not in (Causal, Window), f"the mask {config.mask.kind}"),
+        (config.placement.kind != "pre", f"norms placed {config.placement.kind}"),
+        (config.residual.kind != "plain", f"the residual connection {config.residual.kind}"),
+        (not config.score_cap.is_none or not config.logit_cap.is_none, "a soft cap"),
+        (config.positions.has_bias and module.position_bias.factors is None, "its learned position bias"),
+        (config.d_head > WIDEST_HEAD, f"heads of more than {WIDEST_HEAD} channels"),
+        (config.mlp.is_none or config.mlp.form not in ("plain", "gated"), f"the MLP {config.mlp.kind}"),
+        (module.blocks[0].attn.o_proj is None, "attention without an output projection"),
+        (
+            config.qk_norm.kind not in c.NORMS or config.norm.kind not in c.NORMS,
+            f"the norm {config.norm.kind}",
+        ),
+        (any(type(layer) is not Linear for layer in layers), "layers that were changed, such as LoRA's"),
+        (module.training and bool(rates), "dropout, which training mode applies"),
+    )
+    return next((reason for is_so, reason in reasons if is_so), None)
+
+
+def accelerate(module: Transformer, report: Report = lambda text: None) -> "Transformer | NativeDecoder":
+    """Returns the module's compiled decoder, or the module where it has none; `report` is told why."""
+    if (obstacle := find_obstacle(module)) is not None:
+        if module.device.type == "cpu":
+            report(f"{obstacle} is decoded in PyTorch: the compiled decoder does not have it.")
+        return module
+    try:
+        return NativeDecoder(module, report)
+    except NoLibrary as error:
+        report(str(error))
+        return module
+
+
+class NativeDecoder:
+    """The compiled decoder of one module."""
+
+    def __init__(self, module: Transformer, report: Report = lambda text: None, threads: int | None = None):
+        if (obstacle := find_obstacle(module)) is not None:
+            raise UsageError(f"the compiled decoder does not have {obstacle}: use the module itself.")
+        self.module, self.config, self.threads = module, module.config, threads
+        self.library = load_library(report)
+        self.kept: list[Any] = []
+        """What the structures point to."""
+        self._lock = threading.Lock()
+        self._rows: weakref.WeakKeyDictionary[Cache, tuple[c.CacheRow, Any]] = weakref.WeakKeyDictionary()
+        self.model = self._describe()
+
+    @property
+    def device(self) -> torch.device:
+        return self.module.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.dtype
+
+    @property
+    def is_quantized(self) -> bool:
+        return any(isinstance(part, QuantizedTensor) for part in self.module.modules())
+
+    # ---- description
+
+    def _describe(self) -> c.Model:
+        module, config = self.module, self.config
+        layers = (c.Layer * config.n_layer)(*map(self._describe_layer, module.blocks))
+        attend = module.blocks[0].attn.attend
+        assert isinstance(attend, SoftmaxAttention)
+        cos_sin, rows = module.positions.cos_sin, getattr(module.positions, "weight", module.positions.rows)
+        factors, unembed = module.position_bias.factors, module.unembed
+        model = c.Model(
+            **{
+                name: getattr(config, name)
+                for name in ("n_layer", "d_model", "n_head", "n_kv_head", "d_head")
+            },
+            **{name: getattr(config, name) for name in ("vocab_size", "context_length")},
+            d_ff=config.d_ff,
+            activation=c.ACTIVATIONS[config.mlp.activation],
+            is_gated=config.mlp.form == "gated",
+            n_pairs=0 if cos_sin is None else cos_sin.shape[-1],
+            rotates_neighbors=module.positions.layout == "pairs",
+            window=config.mask.size if isinstance(config.mask, Window) else 0,
+            scale=attend.scale,
+            cos_sin=self._pointer(cos_sin),
+            slopes=self._pointer(factors),
+            position_rows=self._pointer(rows),
+            embed_norm=self._describe_norm(module.embed_norm),
+            final_norm=self._describe_norm(module.final_norm),
+            embed=self._describe_matrix(module.embed.weight, None),
+            unembed=self._describe_matrix(
+                module.embed.weight if unembed.weight is None else unembed.weight, unembed.bias
+            ),
+            layers=layers,
+        )
+        self.kept.append(layers)
+        return model
+
+    def _describe_layer(self, block: Any) -> c.Layer:
+        attn, mlp = block.attn, block.mlp
+        linears = {"q": attn.q_proj, "k": attn.k_proj, "v": attn.v_proj, "o": attn.o_proj}
+        linears |= {"up": mlp.up_proj, "down": mlp.down_proj}
+        if self.config.mlp.form == "gated":
+            linears["gate"] = mlp.gate_proj
+        norms = {"attn_norm": block.attn_norm, "mlp_norm": block.mlp_norm}
+        if attn.has_qk_norm:
+            norms |= {"q_norm": attn.q_norm, "k_norm": attn.k_norm}
+        return c.Layer(
+            **{name: self._describe_matrix(layer.weight, layer.bias) for name, layer in linears.items()},
+            **{name: self._describe_norm(norm) for name, norm in norms.items()},
+        )
+
+    def _describe_norm(self, norm: Any) -> c.Norm:
+        if not isinstance(norm, LayerNorm | RmsNorm):
+            return c.Norm(kind=0)
+        weight, bias = self._pointer(norm.weight), self._pointer(norm.bias)
+        return c.Norm(kind=c.NORMS[norm.kind], eps=norm.eps, weight=weight, bias=bias)
+
+    def _describe_matrix(self, weight: Any, bias: Tensor | None) -> c.Matrix:
+        out, width = weight.shape
+        common = {"out": out, "in_": width, "groups": -(-width // 32), "bias": self._pointer(bias)}
+        if isinstance(weight, QuantizedTensor):
+            packed = pack(weight, self.library)
+            self.kept.append(packed)
+            return c.Matrix(
+                kind=c.INT4 if weight.bits == 4 else c.INT8,
+                offset=OFFSETS[weight.bits] if weight.minimums is None else 0,
+                has_minimums=weight.minimums is not None,
+                stride=block_bytes(weight),
+                data=packed.data_ptr(),
+                **common,
+            )
+        held = weight.detach()
+        if held.stride(1) != 1:
+            held = held.contiguous()
+        self.kept.append(held)
+        kind = c.FLOAT32 if held.dtype == torch.float32 else c.BFLOAT16
+        return c.Matrix(kind=kind, stride=held.stride(0), data=held.data_ptr(), **common)
+
+    def _pointer(self, value: Tensor | None) -> int | None:
+        """Returns the address of a tensor in float32: its own, or that of a copy."""
+        if value is None:
+            return None
+        held = value.detach().to(torch.float32).contiguous()
+        self.kept.append(held)
+        return held.data_ptr()
+
+    def _describe_row(self, cache: Cache) -> c.CacheRow:
+        """Returns where a text's keys and values lie; its buffers never move."""
+        if cache not in self._rows:
+            first = cache.layers[0]
+            if cache.batch != 1 or not isinstance(first, KeyValueCache | Int8Cache):
+                raise UsageError("the compiled decoder reads caches of one row with slots.")
+            count = len(first.buffers)
+            pointers = [
+                (ctypes.c_void_p * len(cache.layers))(
+                    *(layer.buffers[i].data_ptr() for layer in cache.layers)
+                )
+                for i in range(count)
+            ]
+            buffer = first.buffers[0]
+            row = c.CacheRow(
+                *(ctypes.addressof(pointer) for pointer in pointers),
+                *[None] * (4 - count),
+                buffer.stride(1) // buffer.stride(2),
+                cache.capacity,
+                cache.ring.last if cache.ring else 0,
+            )
+            self._rows[cache] = row, pointers
+        return self._rows[cache][0]
+
+    # ---- running
+
+    def forward_packed(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
+        """Appends tokens to several caches of one row each, and returns the logits [N V] of the tokens at the
+        places `wanted` of the concatenated ids: `Transformer.forward_packed`."""
+        watcher = begin_call(self.module)
+        if watcher is not None and not watcher.fused:
+            return self.module.forward_packed(rows, wanted)
+        if any(cache.ring for cache, _ in rows) and any(len(ids) > 1 for _, ids in rows):
+            return self._read_singly(rows, wanted)
+        ids, positions, places = list[int](), list[int](), list[int]()
+        caches = list(dict.fromkeys(cache for cache, _ in rows))
+        for cache, some in rows:
+            cache.reserve(len(some))
+            start = int(cache.host_lengths[0])
+            ids += some
+            positions += range(start, start + len(some))
+            places += [caches.index(cache)] * len(some)
+            cache.advance(len(some))
+        logits = torch.empty(len(wanted), self.config.vocab_size)
+        recorded = None if watcher is None else self._make_recorded(len(ids))
+        self._run(
+            caches, np.array([ids, positions, places], np.int32), np.array(wanted, np.int32), logits, recorded
+        )
+        if recorded is not None:
+            self._tap(recorded, rows, len(ids))
+            tap("logits", logits[None])
+        return logits.to(self.dtype)
+
+    def _read_singly(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
+        """Reads one token at a time where slots are a ring: a token overwrites what a later one does not
+        see."""
+        found, at, chosen = [], 0, set(wanted)
+        for cache, some in rows:
+            for id in some:
+                logits = self.forward_packed([(cache, [id])], [0] if at in chosen else [])
+                found.append(logits)
+                at += 1
+        return torch.cat(found)
+
+    def _run(
+        self, caches: list[Cache], tokens: Any, wanted: Any, logits: Tensor, recorded: "Recorded | None"
+    ) -> None:
+        described = (c.CacheRow * len(caches))(*map(self._describe_row, caches))
+        call = c.Call(
+            n_tokens=tokens.shape[1],
+            n_wanted=len(wanted),
+            n_rows=len(caches),
+            cache=c.CACHES[dtype_name(caches[0].layers[0].buffers[0].dtype)],
+            threads=self.threads or torch.get_num_threads(),
+            ids=tokens[0].ctypes.data,
+            positions=tokens[1].ctypes.data,
+            rows=tokens[2].ctypes.data,
+            wanted=wanted.ctypes.data,
+            caches=ctypes.addressof(described),
+            logits=logits.data_ptr(),
+            recorded=None if recorded is None else ctypes.addressof(recorded.pointers),
+        )
+        with self._lock:
+            wrong = self.library.pellucid_run(ctypes.byref(self.model), ctypes.byref(call))
+        if wrong == 1:
+            raise ResourceError(f"{WRONG[1]}: read fewer tokens at once.")
+        if wrong:
+            raise UsageError(f"{WRONG[wrong]}.")
+
+    # ---- recording
+
+    def _make_recorded(self, count: int) -> "Recorded":
+        return Recorded(self.module, count)
+
+    def _tap(self, recorded: "Recorded", rows: Sequence[tuple[Cache, Sequence[int]]], count: int) -> None:
+        """Offers the values of the call to the recordings, in the order of computation."""
+        for name, value in recorded.values():
+            tap(name, value)
+            if name.endswith((".q_rot", ".v")):
+                pass
+        for index in range(self.config.n_layer):
+            for cache, _ in rows:
+                if cache.ring is None:
+                    keys, values = cache.layers[index].read(int(cache.host_lengths[0]), torch.float32)
+                    tap(f"blocks.{index}.attn.k_all", keys)
+                    tap(f"blocks.{index}.attn.v_all", values)
+
+
+class Recorded:
+    """Memory for the named values of a call: for each name [layers tokens width]."""
+
+    def __init__(self, module: Transformer, count: int) -> None:
+        config = module.config
+        heads, keys = config.n_head * config.d_head, config.n_kv_head * config.d_head
+        rotates = module.positions.cos_sin is not None
+        widths = dict.fromkeys(c.RECORDED, config.d_model)
+        widths |= {f"attn.{name}": heads for name in ("q", "q_normed", "q_rot", "z")}
+        widths |= {f"attn.{name}": keys for name in ("k", "v", "k_normed", "k_rot")}
+        widths |= {f"mlp.{name}": config.d_ff for name in ("gate", "up", "act", "hidden")}
+        absent = {
+            "embed_norm.out": module.embed_norm is None,
+            "attn.q_normed": config.qk_norm.is_none,
+            "attn.k_normed": config.qk_norm.is_none,
+            "attn.q_rot": not rotates,
+            "attn.k_rot": not rotates,
+            "mlp.gate": config.mlp.form != "gated",
+        }
+        self.config, self.count = config, count
+        self.kept: dict[str, Tensor] = {}
+        for place, name in enumerate(c.RECORDED):
+            is_single = place < 3 or place == len(c.RECORDED) - 1
+            if not absent.get(name):
+                self.kept[name] = torch.zeros(1 if is_single else config.n_layer, count, widths[name])
+        self.pointers = (ctypes.c_void_p * len(c.RECORDED))(
+            *(self.kept[name].data_ptr() if name in self.kept else None for name in c.RECORDED)
+        )
+
+    def values(self) -> Any:
+        """Yields each value by its name, in the axes of the glossary."""
+        names = [*self.kept]
+        single = {*c.RECORDED[:3], c.RECORDED[-1]}
+        for name in (name for name in names if name in single and name != c.RECORDED[-1]):
+            yield name, self.kept[name]
+        for index in range(self.config.n_layer):
+            for name in (name for name in names if name not in single):
+                yield f"blocks.{index}.{name}", self._shape(name, self.kept[name][index])
+        yield c.RECORDED[-1], self.kept[c.RECORDED[-1]]
+
+    def _shape(self, name: str, value: Tensor) -> Tensor:
+        """[T (heads D)] → [1 heads T D], [T C] → [1 T C]."""
+        if not name.startswith("attn."):
+            return value[None]
+        return value.view(self.count, -1, self.config.d_head).transpose(0, 1)[None]
+
+
+# ---- packing
+
+
+def block_bytes(weight: QuantizedTensor) -> int:
+    """Returns the bytes of a block of 16 rows and 32 inputs."""
+    return (256 if weight.bits == 4 else 512) + (32 if weight.minimums is None else 64)
+
+
+_PACKED: weakref.WeakKeyDictionary[QuantizedTensor, tuple[tuple[int, int], Tensor]] = (
+    weakref.WeakKeyDictionary()
+)
+"""The packed form of each weight, with the address and the version of the integers that it was made of."""
+
+
+def pack(weight: QuantizedTensor, library: ctypes.CDLL) -> Tensor:
+    """Returns a quantized weight in the blocks of model.h, made once for each weight."""
+    key = (weight.integers.data_ptr(), weight.integers._version)
+    if weight in _PACKED and _PACKED[weight][0] == key:
+        return _PACKED[weight][1]
+    out, width = weight.shape
+    parts = [weight.integers.contiguous(), weight.scales.contiguous()]
+    minimums = None if weight.minimums is None else weight.minimums.contiguous()
+    size = -(-out // 16) * -(-width // 32) * block_bytes(weight)
+    packed = torch.empty(size, dtype=torch.uint8)
+    bits, offset = (4, 8) if weight.bits == 4 else (8, OFFSETS[weight.bits])
+    pointers = [*parts, minimums]
+    library.pellucid_pack(
+        *(None if part is None else ctypes.c_void_p(part.data_ptr()) for part in pointers),
+        *(
+            ctypes.c_int32(number)
+            for number in (out, width, weight.group, bits, 0 if minimums is not None else offset)
+        ),
+        ctypes.c_void_p(packed.data_ptr()),
+    )
+    _PACKED[weight] = key, packed
+    return packed

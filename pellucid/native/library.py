@@ -1,0 +1,122 @@
+"""The compiled library: shipped in a wheel, or built on first use by the machine's C compiler and kept.
+
+One library for each instruction set; all of them give the same bits. PELLUCID_NATIVE names the one to use
+("avx512", "avx2", "portable"), or is "off".
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from pellucid.errors import PellucidError, UsageError, unknown
+from pellucid.files import find_user_folder
+
+HERE = Path(__file__).parent
+SOURCES = ("step.c", "decoder.c", "pool.c", "model.h", "pool.h", "vector.h")
+FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fno-math-errno", "-ffp-contract=off", "-Wno-psabi")
+SETS = {
+    "avx512": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"),
+    "avx2": ("-mavx2", "-mf16c"),
+    "portable": (),
+}
+"""The compiler's flags of each instruction set, the fastest first."""
+X86 = ("x86_64", "AMD64")
+SECONDS = 120
+"""How long the compiler may take."""
+
+Report = Callable[[str], None]
+
+
+class NoLibrary(PellucidError):
+    """The library cannot be had on this machine; the message says why, and what would help."""
+
+
+def load_library(report: Report = lambda text: None) -> ctypes.CDLL:
+    """Returns the library for the fastest instruction set of this machine; `report` is told before it is
+    built. Raises NoLibrary where there is none."""
+    wanted = os.environ.get("PELLUCID_NATIVE", "")
+    if wanted == "off":
+        raise NoLibrary("PELLUCID_NATIVE=off: decoding runs in PyTorch.")
+    if wanted:
+        if wanted not in SETS:
+            raise UsageError(unknown("PELLUCID_NATIVE", wanted, [*SETS, "off"]))
+        return load_set(wanted, report)
+    for name in SETS if platform.machine() in X86 else ("portable",):
+        if _may_have(name) and (library := load_set(name, report)).pellucid_is_supported():
+            return library
+    raise NoLibrary("this machine has none of the instruction sets of the compiled decoder.")
+
+
+def _may_have(name: str) -> bool:
+    """Whether the processor may have an instruction set, so that those it lacks are not built."""
+    if name == "portable":
+        return True
+    with open("/proc/cpuinfo") if Path("/proc/cpuinfo").exists() else open(os.devnull) as file:
+        flags = next((line.split() for line in file if line.startswith("flags")), None)
+    return flags is None or {"avx512": "avx512_vnni", "avx2": "avx2"}[name] in flags
+
+
+@cache
+def load_set(name: str, report: Report = lambda text: None) -> ctypes.CDLL:
+    """Returns the library of one instruction set."""
+    shipped = HERE / f"decoder-{name}.so"
+    path = shipped if shipped.exists() else _find_built(name, report)
+    library = ctypes.CDLL(str(path))
+    library.pellucid_run.restype = ctypes.c_int
+    library.pellucid_pack.restype = None
+    return library
+
+
+def _find_built(name: str, report: Report) -> Path:
+    """Returns the built library, building it where there is none for these sources and this compiler."""
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
+    digest = hashlib.sha256(repr((FLAGS, SETS[name], platform.machine())).encode())
+    for source in SOURCES:
+        digest.update((HERE / source).read_bytes())
+    folder = find_user_folder("cache") / "native"
+    path = folder / f"decoder-{name}-{digest.hexdigest()[:16]}.so"
+    if path.exists():
+        return path
+    if compiler is None:
+        raise NoLibrary(
+            "there is no C compiler (cc, gcc or clang), so decoding runs in PyTorch, several times slower; "
+            "install one: apt-get install gcc."
+        )
+    report(f"compiling the CPU decoder for {name}, once …")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        built = build(name, compiler, Path(work))
+        os.replace(built, path)  # two processes at once write the same bytes
+    return path
+
+
+def build(name: str, compiler: str, folder: Path, more: tuple[str, ...] = ()) -> Path:
+    """Compiles the library of an instruction set into a folder, and returns its path."""
+    objects = []
+    for source in (source for source in SOURCES if source.endswith(".c")):
+        of_step = SETS[name] if source == "step.c" else ()
+        target = folder / f"{source}.o"
+        flags = (*FLAGS, *more, *of_step, f"-DSET_{name.upper()}")
+        _run([compiler, *flags, "-c", str(HERE / source), "-o", str(target)])
+        objects.append(str(target))
+    built = folder / f"decoder-{name}.so"
+    _run([compiler, *more, "-shared", *objects, "-o", str(built), "-lm", "-lpthread"])
+    return built
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoLibrary(f"the CPU decoder could not be compiled: {error}") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        first = next((line for line in lines if "error" in line), lines[0])
+        raise NoLibrary(f"the CPU decoder could not be compiled by {command[0]}: {first}")
