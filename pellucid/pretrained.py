@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from pellucid import notebook
 from pellucid.config import ModelConfig
@@ -13,6 +15,7 @@ from pellucid.dtypes import BY_NAME, FLOAT_STORAGE, Array
 from pellucid.errors import FileError, TokenError, did_you_mean, show
 from pellucid.files import need
 from pellucid.format import escape_controls, pluralize
+from pellucid.quantized import QuantizedWeight
 from pellucid.text.tokenizer import Tokenizer
 
 Shape = tuple[int, ...]
@@ -30,17 +33,31 @@ class Provenance:
     bytes: int
 
 
+Weight = Array | QuantizedWeight
+
+
 @dataclass(frozen=True)
 class LazyTensor:
-    """A weight that is read from its file each time it is used."""
+    """A weight that is read from its file each time it is used.
+
+    `type` names the integers where `read` gives a `QuantizedWeight` ("int8", "Q4_1"), and is "" for floats.
+    `stored` is the weight as its file has it, where that is quantized and `read` gives floats.
+    """
 
     shape: Shape
-    read: Callable[[], Array]
+    read: Callable[[], Weight]
+    type: str = ""
+    stored: "LazyTensor | None" = None
+
+    def to_floats(self) -> "LazyTensor":
+        """Returns the weight as an array of floats: scale · integer (+ minimum) of a quantized one."""
+        return LazyTensor(self.shape, lambda: np.asarray(self.read()), stored=self) if self.type else self
 
 
 class LazyWeights(Mapping[str, Array]):
     """Weights by name, each read from its file when it is looked up, so that a large model is never in
-    memory twice. They are float32, or float64 where that is how they are stored."""
+    memory twice. They are float32, or float64 where that is how they are stored; a `QuantizedWeight` stands
+    where its float32 numbers would, and `np.asarray` gives them."""
 
     def __init__(self, tensors: Mapping[str, LazyTensor]) -> None:
         self.tensors = tensors
@@ -51,7 +68,7 @@ class LazyWeights(Mapping[str, Array]):
         return cls({name: LazyTensor(shape, partial(read, name)) for name, shape in shapes.items()})
 
     def __getitem__(self, name: str) -> Array:
-        return self.tensors[name].read()
+        return cast(Array, self.tensors[name].read())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensors)
@@ -61,6 +78,18 @@ class LazyWeights(Mapping[str, Array]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.tensors
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each weight that is quantized."""
+        return {name: tensor.type for name, tensor in self.tensors.items() if tensor.type}
+
+    def as_stored(self) -> "LazyWeights":
+        """Returns the weights as their file has them, those that it has quantized as a `QuantizedWeight`."""
+        return LazyWeights({name: tensor.stored or tensor for name, tensor in self.tensors.items()})
+
+    def to_floats(self) -> "LazyWeights":
+        return LazyWeights({name: tensor.to_floats() for name, tensor in self.tensors.items()})
 
     def __repr__(self) -> str:
         count = parameter_count({name: tensor.shape for name, tensor in self.tensors.items()})
@@ -96,6 +125,20 @@ class Pretrained:
         return escape_controls(
             f"<Pretrained {self.name}: {count:,} parameters, {self.provenance.format}>", keep=""
         )
+
+    def as_stored(self) -> "Pretrained":
+        """Returns the same model with its weights as its file has them: quantized ones as a
+        `QuantizedWeight`, where its type is one of integers with a scale for each group."""
+        weights = self.weights
+        return replace(self, weights=weights.as_stored()) if isinstance(weights, LazyWeights) else self
+
+    def to_floats(self) -> "Pretrained":
+        """Returns the same model with arrays of floats in place of quantized weights."""
+        weights = self.weights
+        if not isinstance(weights, LazyWeights):
+            weights = {name: np.asarray(weight) for name, weight in weights.items()}
+            return replace(self, weights=weights)
+        return replace(self, weights=weights.to_floats())
 
     @property
     def eos_ids(self) -> list[int]:

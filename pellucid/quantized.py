@@ -15,6 +15,8 @@ import numpy as np
 from pellucid.dtypes import Array
 from pellucid.errors import UsageError, unknown
 
+NEVER_QUANTIZED = ("positions.weight", "position_bias.weight")
+"""Matrices that are added and never multiplied: small tables of positions."""
 BLOCK = 32
 """Numbers of a block in GGUF; a group is a multiple of it, or a whole row."""
 
@@ -97,12 +99,15 @@ class QuantizedWeight:
 
     def dequantize(self, dtype: Any = np.float32) -> Array:
         """Returns scale · integer (+ minimum), [out in], computed in this type."""
-        width = self.shape[1]
-        scales = np.repeat(self.scales.astype(dtype), self.group, axis=1)[:, :width]
-        numbers: Array = scales * self.integers.astype(dtype)
-        if self.minimums is not None:
-            numbers += np.repeat(self.minimums.astype(dtype), self.group, axis=1)[:, :width]
-        return numbers
+        out, width = self.shape
+        numbers: Array = np.zeros((out, self.scales.shape[1], self.group), dtype)
+        flat = numbers.reshape(out, -1)
+        flat[:, :width] = self.integers
+        with np.errstate(all="ignore"):  # a scale of a file may be Inf or NaN; then so are its weights
+            numbers *= self.scales.astype(dtype)[..., None]
+            if self.minimums is not None:
+                numbers += self.minimums.astype(dtype)[..., None]
+        return np.ascontiguousarray(flat[:, :width])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return self.dequantize(np.float32 if dtype is None else dtype)
@@ -115,6 +120,11 @@ class QuantizedWeight:
         """Returns the weight of these outputs, in this order: nothing is rounded."""
         minimums = None if self.minimums is None else self.minimums[rows]
         return type(self)(self.integers[rows], self.scales[rows], minimums, self.group, self.bits)
+
+
+def is_quantizable(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a parameter may be quantized: it is a matrix, and not a table of positions."""
+    return len(shape) == 2 and name not in NEVER_QUANTIZED
 
 
 def quantize(weight: Array, scheme: Scheme) -> QuantizedWeight:

@@ -2,16 +2,14 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import cast
+from functools import partial
 
-from pellucid.dtypes import Array
+import numpy as np
+
 from pellucid.errors import UsageError
 from pellucid.patterns import select
-from pellucid.pretrained import LazyWeights, Pretrained
-from pellucid.quantized import QuantizedWeight, Scheme, quantize
-
-NEVER_QUANTIZED = ("positions.weight", "position_bias.weight")
-"""Matrices that are added and never multiplied: small tables of positions."""
+from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Shape, Weight
+from pellucid.quantized import QuantizedWeight, Scheme, is_quantizable, quantize
 
 
 def quantize_pretrained(pretrained: Pretrained, scheme: Scheme, keep: Sequence[str] = ()) -> Pretrained:
@@ -21,18 +19,24 @@ def quantize_pretrained(pretrained: Pretrained, scheme: Scheme, keep: Sequence[s
     `keep`. A weight that already is quantized in this way keeps its integers.
     """
     shapes = pretrained.config.parameters()
-    kept = {*NEVER_QUANTIZED, *select(list(shapes), keep, "keep", UsageError)}
+    kept = set(select(list(shapes), keep, "keep", UsageError))
 
-    def read(name: str) -> Array:
+    def read(name: str) -> Weight:
         weight = pretrained.weights[name]
-        if len(shapes[name]) != 2 or name in kept or _has_scheme(weight, scheme):
+        if _has_scheme(weight, scheme):
             return weight
         try:
-            return cast(Array, quantize(weight, scheme))  # it stands where an array of floats would
+            return quantize(np.asarray(weight), scheme)
         except UsageError as error:
             raise UsageError(f"the weight {name}: {error}") from None
 
-    return dataclasses.replace(pretrained, weights=LazyWeights.from_function(shapes, read))
+    def make_tensor(name: str, shape: Shape) -> LazyTensor:
+        if name in kept or not is_quantizable(name, shape):
+            return LazyTensor(shape, partial(pretrained.weights.__getitem__, name))
+        return LazyTensor(shape, partial(read, name), f"int{scheme.bits}")
+
+    tensors = {name: make_tensor(name, shape) for name, shape in shapes.items()}
+    return dataclasses.replace(pretrained, weights=LazyWeights(tensors))
 
 
 def _has_scheme(weight: object, scheme: Scheme) -> bool:

@@ -9,12 +9,14 @@ unchanged, up to the order of a sum. Values are not rotated and stay.
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.parts.positions.rope import Rope
+from pellucid.quantized import QuantizedWeight
 
 ROTATED = re.compile(r"blocks\.\d+\.attn\.(q|k)_(proj|norm)\.(weight|bias)")
 
@@ -48,7 +50,11 @@ class _ReorderedWeights(Mapping[str, Array]):
 
     def __getitem__(self, name: str) -> Array:
         array = self.weights[name]
-        return self.reorder(np.asarray(array), self.d_head) if ROTATED.fullmatch(name) else array
+        if not ROTATED.fullmatch(name):
+            return array
+        if isinstance(array, QuantizedWeight):  # an order of rows: integers and scales alike
+            return cast(Array, array.take(self.reorder(np.arange(len(array.integers)), self.d_head)))
+        return self.reorder(np.asarray(array), self.d_head)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.weights)

@@ -4,7 +4,6 @@ It computes what the specification (`reference/transformer.py`) defines, with th
 shapes. Fused kernels are used unless a recording (`model/taps.py`) needs every named value.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
@@ -29,11 +28,9 @@ from pellucid.model.precision import sum_widely_on_gpu
 from pellucid.model.quantized_tensor import QuantizedTensor
 from pellucid.model.tables import Tables
 from pellucid.model.taps import begin_call, current_watcher, is_explicit, recompute_contexts, tap
-from pellucid.quantized import QuantizedWeight
+from pellucid.quantized import QuantizedWeight, is_quantizable
 
-Weights = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
-QUANTIZED = re.compile(r"(un)?embed\.weight|.*_proj\.weight")
-"""The parameters that may be quantized: embedding, unembedding and projections."""
+Weights = Mapping[str, np.ndarray[Any, np.dtype[Any]] | QuantizedWeight]
 
 
 class Transformer(nn.Module):
@@ -374,7 +371,7 @@ def _read_weight(weights: Weights, name: str, shape: tuple[int, ...]) -> Any:
 
 def _load_weight(weight: Any, name: str, device: Any, dtype: torch.dtype) -> nn.Parameter | QuantizedTensor:
     """Returns a copy of a weight as a module holds it."""
-    if isinstance(weight, QuantizedWeight) and QUANTIZED.fullmatch(name):
+    if isinstance(weight, QuantizedWeight) and is_quantizable(name, weight.shape):
         return QuantizedTensor.from_weight(weight, device, dtype)
     parameter = torch.empty(weight.shape, dtype=dtype, device=device)
     parameter.copy_(torch.from_numpy(np.require(weight, requirements=("C", "W"))))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pellucid.errors import UsageError
-from pellucid.interop.quantizing import NEVER_QUANTIZED, quantize_pretrained
+from pellucid.interop.quantizing import quantize_pretrained
 from pellucid.pretrained import Pretrained
-from pellucid.quantized import QuantizedWeight, Scheme, quantize
+from pellucid.quantized import NEVER_QUANTIZED, QuantizedWeight, Scheme, quantize
 from tests.interop.test_model_folder import made
 from tests.reference.models import CONFIGS
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from pellucid.errors import ConfigError, FileError, file_errors
 from pellucid.files import Damaged, need, validating
-from pellucid.interop.gguf.quants import BY_CODE, BY_NAME, NAMES, Array, Type, dequantize
+from pellucid.interop.gguf.quants import BY_CODE, BY_NAME, NAMES, Array, Type, dequantize, read_blocks
+from pellucid.quantized import QuantizedWeight
 
 
 class UnsupportedError(Exception):
@@ -103,10 +104,18 @@ class Container:
         """Returns the numbers of a tensor, or of some of its rows, which must begin and end with a block."""
         stored = self.tensors[name]
         begin, end, _ = slice(begin, end).indices(stored.shape[0])
+        numbers = dequantize(stored.type, self._view(stored, begin, end))
+        return numbers.reshape(end - begin, *stored.shape[1:])
+
+    def blocks(self, name: str, begin: int, end: int) -> QuantizedWeight:
+        """Returns some rows of a matrix as they are stored: integers and scales."""
+        stored = self.tensors[name]
+        return read_blocks(stored.type, self._view(stored, begin, end), end - begin)
+
+    def _view(self, stored: TensorInfo, begin: int, end: int) -> memoryview:
         row = math.prod(stored.shape[1:])
         first, last = (stored.start + stored.type.bytes(at * row) for at in (begin, end))
-        view = memoryview(self.data)[first:last]
-        return dequantize(stored.type, view).reshape(end - begin, *stored.shape[1:])
+        return memoryview(self.data)[first:last]
 
 
 def read_container(path: Path) -> Container:

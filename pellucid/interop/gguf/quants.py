@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import FileError
+from pellucid.quantized import QuantizedWeight
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -22,7 +23,10 @@ CHUNK = 1 << 17
 @dataclass(frozen=True)
 class Type:
     """A tensor type. A block holds `size` numbers; `decode` maps blocks [N] to numbers [N size], perhaps with
-    their groups as an axis, and `encode` maps numbers [N size] to blocks, for the types that are written."""
+    their groups as an axis, and `encode` maps numbers [N size] to blocks, for the types that are written.
+
+    Where a `QuantizedWeight` can hold the blocks themselves, `bits` is the size of their integers and
+    `integers` maps blocks to them, int8 [N size]."""
 
     code: int
     name: str
@@ -30,6 +34,8 @@ class Type:
     block: np.dtype[Any]
     decode: Callable[[Array], Array]
     encode: Callable[[Array], Array] | None = None
+    bits: int = 0
+    integers: Callable[[Array], Array] | None = None
 
     @property
     def number(self) -> np.dtype[Any]:
@@ -49,6 +55,19 @@ def dequantize(type: Type, data: memoryview) -> Array:
         for at in range(0, len(blocks), step):
             numbers[at : at + step] = type.decode(blocks[at : at + step]).reshape(-1, type.size)
     return numbers.reshape(-1)
+
+
+def read_blocks(type: Type, data: memoryview, rows: int) -> QuantizedWeight:
+    """Returns the blocks of a matrix with this number of rows: nothing is rounded."""
+    assert type.integers is not None, f"{type.name} is only dequantized"
+    blocks = np.frombuffer(data, type.block)
+    integers = np.empty((len(blocks), type.size), np.int8)
+    step = CHUNK // type.size
+    for at in range(0, len(blocks), step):
+        integers[at : at + step] = type.integers(blocks[at : at + step])
+    scales = blocks["d"].reshape(rows, -1).astype(np.float16)
+    minimums = blocks["m"].reshape(rows, -1).astype(np.float16) if "m" in (type.block.names or ()) else None
+    return QuantizedWeight(integers.reshape(rows, -1), scales, minimums, type.size, type.bits)
 
 
 def quantize(type: Type, numbers: Array, name: str) -> Iterator[bytes]:
@@ -97,43 +116,44 @@ def _scale(d: Array, q: Array) -> Array:
     return np.multiply(_column(d), q)
 
 
+def _decode_integers(integers: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Returns the function of blocks that computes x = d q, or d q + m where a block has an m."""
+
+    def decode(blocks: Array) -> Array:
+        numbers = _scale(blocks["d"], integers(blocks))
+        return numbers + _column(blocks["m"]) if "m" in (blocks.dtype.names or ()) else numbers
+
+    return decode
+
+
 def _nibbles(blocks: Array) -> Array:
     """32 integers of 4 bits: the low halves of 16 bytes, then the high halves."""
-    return _fields(blocks["q"], 4).reshape(-1, 32)
+    return _fields(blocks["q"], 4).reshape(-1, 32).view(np.int8)
 
 
 def _five_bits(blocks: Array) -> Array:
     """32 integers of 5 bits, the fifth stored separately: bit i of `high` belongs to integer i."""
     high: Array = np.unpackbits(blocks["high"], axis=-1, bitorder="little")
-    integers: Array = _nibbles(blocks) | (high << 4)
+    integers: Array = _nibbles(blocks) | (high << 4).view(np.int8)
     return integers
 
 
-def _q4_0(blocks: Array) -> Array:
-    """x = d (q − 8), 4 bits."""
-    q: Array = _nibbles(blocks).view(np.int8) - np.int8(8)
-    return _scale(blocks["d"], q)
+def _signed_nibbles(blocks: Array) -> Array:
+    """Integers of 4 bits that are stored as q + 8."""
+    integers: Array = _nibbles(blocks) - np.int8(8)
+    return integers
 
 
-def _q4_1(blocks: Array) -> Array:
-    """x = d q + m, 4 bits."""
-    return _scale(blocks["d"], _nibbles(blocks)) + _column(blocks["m"])
+def _signed_five_bits(blocks: Array) -> Array:
+    """Integers of 5 bits that are stored as q + 16."""
+    integers: Array = _five_bits(blocks) - np.int8(16)
+    return integers
 
 
-def _q5_0(blocks: Array) -> Array:
-    """x = d (q − 16), 5 bits."""
-    q: Array = _five_bits(blocks).view(np.int8) - np.int8(16)
-    return _scale(blocks["d"], q)
-
-
-def _q5_1(blocks: Array) -> Array:
-    """x = d q + m, 5 bits."""
-    return _scale(blocks["d"], _five_bits(blocks)) + _column(blocks["m"])
-
-
-def _q8_0(blocks: Array) -> Array:
-    """x = d q, q from −127 to 127."""
-    return _scale(blocks["d"], blocks["q"])
+def _bytes(blocks: Array) -> Array:
+    """32 integers of 8 bits."""
+    integers: Array = blocks["q"]
+    return integers
 
 
 def _to_q8_0(numbers: Array) -> Array:
@@ -222,18 +242,34 @@ def _six_bits(packed: Array) -> tuple[Array, Array]:
 
 
 Q4_0 = np.dtype([("d", "<f2"), ("q", "u1", 16)])
+Q4_1 = np.dtype([("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)])
+Q5_0 = np.dtype([("d", "<f2"), ("high", "u1", 4), ("q", "u1", 16)])
+Q5_1 = np.dtype([("d", "<f2"), ("m", "<f2"), ("high", "u1", 4), ("q", "u1", 16)])
 Q8_0 = np.dtype([("d", "<f2"), ("q", "i1", 32)])
+
+
+def _integers_type(
+    code: int,
+    name: str,
+    bits: int,
+    block: np.dtype[Any],
+    integers: Callable[[Array], Array],
+    encode: Callable[[Array], Array] | None = None,
+) -> Type:
+    """Returns a type of 32 integers with a scale: x = d q (+ m)."""
+    return Type(code, name, 32, block, _decode_integers(integers), encode, bits, integers)
+
 
 TYPES: tuple[Type, ...] = (
     Type(0, "F32", 1, np.dtype("<f4"), _plain, lambda numbers: numbers[:, 0].astype("<f4")),
     Type(1, "F16", 1, np.dtype("<f2"), _plain, lambda numbers: numbers[:, 0].astype("<f2")),
     Type(28, "F64", 1, np.dtype("<f8"), _plain),
     Type(30, "BF16", 1, np.dtype("<u2"), _bf16),
-    Type(2, "Q4_0", 32, Q4_0, _q4_0, _to_q4_0),
-    Type(3, "Q4_1", 32, np.dtype([("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)]), _q4_1),
-    Type(6, "Q5_0", 32, np.dtype([("d", "<f2"), ("high", "u1", 4), ("q", "u1", 16)]), _q5_0),
-    Type(7, "Q5_1", 32, np.dtype([("d", "<f2"), ("m", "<f2"), ("high", "u1", 4), ("q", "u1", 16)]), _q5_1),
-    Type(8, "Q8_0", 32, Q8_0, _q8_0, _to_q8_0),
+    _integers_type(2, "Q4_0", 4, Q4_0, _signed_nibbles, _to_q4_0),
+    _integers_type(3, "Q4_1", 4, Q4_1, _nibbles),
+    _integers_type(6, "Q5_0", 5, Q5_0, _signed_five_bits),
+    _integers_type(7, "Q5_1", 5, Q5_1, _five_bits),
+    _integers_type(8, "Q8_0", 8, Q8_0, _bytes, _to_q8_0),
     Type(10, "Q2_K", 256, np.dtype([("s", "u1", 16), ("q", "u1", 64), ("d", "<f2"), ("dmin", "<f2")]), _q2_k),
     Type(
         11, "Q3_K", 256, np.dtype([("high", "u1", 32), ("q", "u1", 64), ("s", "u1", 12), ("d", "<f2")]), _q3_k

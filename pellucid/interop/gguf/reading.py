@@ -18,10 +18,11 @@ from pellucid.interop.gguf.container import (
 from pellucid.interop.gguf.metadata import Metadata
 from pellucid.interop.gguf.tokenizer import read_companions
 from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Provenance, Shape, check_shapes
+from pellucid.quantized import is_quantizable
 
 
 def read(path: str | Path) -> Pretrained:
-    """Returns the model of a file. Its weights are read when they are used, as float32."""
+    """Returns the model of a file. Its weights are read when they are used, as float32, or `as_stored`."""
     path = Path(path)
     with reading_errors(path):
         container = read_container(path)
@@ -39,7 +40,7 @@ def read(path: str | Path) -> Pretrained:
         )
         need(config.n_layer <= len(container.tensors), f"it claims {config.n_layer:,} layers")
         places = _find_places(container, architecture, config.n_layer)
-        tensors = {name: _make_tensor(container, place) for name, place in places.items()}
+        tensors = {name: _make_tensor(container, name, place) for name, place in places.items()}
         check_shapes(config, {name: tensor.shape for name, tensor in tensors.items()})
         beside = read_companions(container.metadata, config.vocab_size, str(path))
     name = container.metadata.get("general.name")
@@ -80,7 +81,7 @@ def _read_table(container: Container, name: str) -> Array:
     return container.rows(name, 0, container.tensors[name].shape[0])
 
 
-def _make_tensor(container: Container, place: Place) -> LazyTensor:
+def _make_tensor(container: Container, name: str, place: Place) -> LazyTensor:
     stored = container.tensors[place.tensor]
     shape: Shape = stored.shape
     need(shape[0] % place.of == 0, f"the tensor {place.tensor} does not split into {place.of} equal parts")
@@ -88,4 +89,7 @@ def _make_tensor(container: Container, place: Place) -> LazyTensor:
     shape = (end - begin, *shape[1:])
     whole = math.prod(shape) % stored.type.size == 0
     need(whole, f"the parts of the tensor {place.tensor} do not fill blocks of {stored.type.name}")
-    return LazyTensor(shape, partial(container.rows, place.tensor, begin, end))
+    blocks = None
+    if stored.type.integers is not None and is_quantizable(name, shape):
+        blocks = LazyTensor(shape, partial(container.blocks, place.tensor, begin, end), stored.type.name)
+    return LazyTensor(shape, partial(container.rows, place.tensor, begin, end), stored=blocks)
