@@ -9,6 +9,7 @@ Both engines use these names and no others. `L` is the index of a layer. Further
     X.dropped     X after dropout
     X.computed    X as its formula gives it, where cells of X were edited; d.X.backpropagated of a gradient
     X.lora_a  X.lora_b   the LoRA factors of the projection X: X.weight + s · lora_b lora_a
+    X.integers  X.scales  X.minimums   of a quantized weight X: scales · integers (+ minimums)
     X.m@k  X.v@k  a parameter's moments after k updates
     X@k           a parameter after k updates, or a value in the forward pass after k updates
 """
@@ -41,6 +42,7 @@ LETTERS = {
     "r": "feature of linear attention",
     "n": "bucket of the relative position bias",
     "rank": "rank of a LoRA adapter",
+    "group": "group of inputs of a quantized weight that share a scale",
     "1": "axis of length 1",
 }
 
@@ -274,6 +276,12 @@ def _describe(name: str, also: Mapping[str, Name]) -> Name | None:
             symbol = of.symbol.replace("W", letter)
             meaning = meaning.format(of.term.removesuffix(" weight"))
             return replace(of, name=name, axes=axes, symbol=symbol, meaning=meaning, transposed=False)
+    for ending, (letter, meaning) in _QUANTIZED_WORDS.items():
+        of = _TABLE.get(_LAYER.sub("blocks.L.", name).removesuffix(ending)) if name.endswith(ending) else None
+        if of and of.is_parameter and len(of.axes) == 2:
+            axes = of.axes if letter == "q" else (of.axes[0], "group")
+            of = replace(of, name=name, axes=axes, engines="reference", meaning=meaning.format(of.term))
+            return replace(of, symbol=f"{letter}_{of.symbol.rpartition('_')[2]}")
     ending = ".backpropagated" if name.startswith("d.") else ".computed"
     if name.endswith(ending):
         return _derive(also, name, name.removesuffix(ending), "{}°", "{}, before the edit")
@@ -297,6 +305,13 @@ _ADAPTER_WORDS = {
     ".lora_a": (("rank", "in"), "A", "LoRA A of the {}"),
     ".lora_b": (("out", "rank"), "B", "LoRA B of the {}"),
 }
+_QUANTIZED_WORDS = {
+    ".integers": ("q", "integers of the quantized {}"),
+    ".scales": ("s", "scales of the quantized {}: one for each group of a row"),
+    ".minimums": ("m", "minimums of the quantized {}: added to scale · integer"),
+}
+QUANTIZED_PARTS = tuple(_QUANTIZED_WORDS)
+"""How the names of the parts of a quantized weight end."""
 _UPDATE_WORDS = {
     None: ("{}@{k}", "{} after update {k}"),
     ".m": ("m@{k}", "first moment of {} after update {k}"),

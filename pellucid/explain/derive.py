@@ -122,7 +122,7 @@ def record_arithmetic(
     that gives the same number and the own form is not asked for."""
     inputs = [trace.value(name) for name in step.inputs]
     need = step.op.reads(index, [x.shape for x in inputs], step.attrs)
-    parts = [record_part(*entry) for entry in zip(step.inputs, inputs, need.boxes, strict=True)]
+    parts = [record_part(*entry, step.op) for entry in zip(step.inputs, inputs, need.boxes, strict=True)]
     actual = float(trace.value(step.name)[index])
     if step.op.shown and not is_own_form:
         try:

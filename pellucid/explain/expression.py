@@ -72,6 +72,8 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "exp": lambda a: float(np.exp(a)),
     "log": math.log,
     "sqrt": math.sqrt,
+    "rint": lambda a: float(np.rint(a)),
+    "float32": lambda a: float(np.float32(a)),
     "tanh": math.tanh,
     "cos": math.cos,
     "sin": math.sin,

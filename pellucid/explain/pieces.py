@@ -46,7 +46,7 @@ class Display(NamedTuple):
 _CHOICE, _SUM, _PRODUCT, _POWER, _ATOM = range(5)
 _PREFIX = {"exp": "e^", "sqrt": "√"}
 _INFIX = {"add": (" + ", _SUM), "subtract": (" - ", _SUM), "divide": (" / ", _PRODUCT)}
-_FUNCTION_NAMES = {"maximum": "max", "minimum": "min", "log": "ln", "log10": "log₁₀"}
+_FUNCTION_NAMES = {"maximum": "max", "minimum": "min", "log": "ln", "log10": "log₁₀", "rint": "round"}
 LONG = 3
 """A sum of this many terms is listed term by term below its line."""
 

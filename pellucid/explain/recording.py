@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.explain.expression import Apply, Branch, Cell, Expression, Number, Sum
-from pellucid.reference.op import Array, Box, Index
+from pellucid.reference.op import Array, Box, Index, Op
 from pellucid.reference.tracked_array import TrackedArray, plain, ufunc_name
 
 
@@ -91,7 +91,13 @@ class RecordingArray(TrackedArray):
         return RecordingArray(apply([x.value for x in sources]), derive)
 
     def astype(self, dtype: Any) -> RecordingArray:
-        return RecordingArray(self.value.astype(dtype), self.derive)
+        """Returns the same in another type; rounding to a narrower float type is a step of the arithmetic."""
+        value, rounded = self.value.astype(dtype), np.dtype(dtype)
+        if rounded.kind != "f" or rounded.itemsize >= self.dtype.itemsize:
+            return RecordingArray(value, self.derive)
+        return RecordingArray(
+            value, lambda index, top: Apply(rounded.name, (self.derive(index, top),), float(value[index]))
+        )
 
     def reduce(self, function: Callable[..., Any], axis: int | None, keepdims: bool) -> RecordingArray:
         value = np.asarray(function(self.value, axis=axis, keepdims=keepdims))
@@ -167,10 +173,10 @@ class Terms:
         self.values, self.derive = values, derive
 
 
-def record_part(name: str, value: Array, box: Box) -> Any:
-    """Returns a part of a named value as a recording array; whole numbers only select, and stay plain."""
+def record_part(name: str, value: Array, box: Box, op: Op) -> Any:
+    """Returns a part of a named value as a recording array; integers that only select stay plain."""
     part = value[np.ix_(*box)] if box else value
-    if part.dtype.kind != "f":
+    if part.dtype.kind != "f" and not op.reads_integers:
         return part
 
     def derive(index: Index, top: Top) -> Expression:

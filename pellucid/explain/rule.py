@@ -34,6 +34,7 @@ ARITY: dict[str, tuple[int, int | None]] = {
     **dict.fromkeys(
         ("negative", "exp", "log", "sqrt", "tanh", "cos", "sin", "erf", "rest", "log10", "pow10"), (1, 1)
     ),
+    **dict.fromkeys(("rint", "float32"), (1, 1)),
     **dict.fromkeys(("multiply", "max", "+"), (1, None)),
     "choose": (3, 3),
 }

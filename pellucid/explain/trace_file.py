@@ -3,7 +3,8 @@
 Small values are in the file; larger ones in its store, a safetensors file beside it whose name holds the
 checksum of its content: FILE.trace-0a1b2c3d4e5f.safetensors. The weights of a model in a file of its own are
 references: the path, absolute and relative to the trace's folder, the tensor's name, and the checksum of the
-numbers.
+numbers. Of a quantized weight the integers, scales and minimums are stored; its numbers are "recomputed" by
+the step that dequantizes them.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import FileError, PellucidError, TapeError, UsageError
+from pellucid.explain.reuse import has_same_bits
 from pellucid.explain.trace import Trace
 from pellucid.files import (
     UNPAIRED,
@@ -33,11 +35,12 @@ from pellucid.files import (
     read_json,
     validating,
 )
-from pellucid.names import Name, describe
+from pellucid.names import QUANTIZED_PARTS, Name, describe
 from pellucid.reference.op import Array
 from pellucid.reference.ops import find_op
 from pellucid.reference.ops.einsum import einsum, result_shape
 from pellucid.reference.ops.indexing import are_cells, put
+from pellucid.reference.ops.quantization import dequantize
 from pellucid.reference.tape import ANY_AXES, Step, Tape
 
 FORMAT, VERSION = "pellucid-trace", 1
@@ -106,8 +109,13 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
     tape, old = trace.tape, _find_stores(path)
     large = {name: value for name, value in tape.values.items() if value.size > INLINE}
     edited = _find_edited(trace)  # no file has these weights
-    referenced = {name for name in large if model and tape.roles[name] == "param" and name not in edited}
-    large = {name: value for name, value in large.items() if name not in referenced}
+    referenced = {
+        name
+        for name in large
+        if model and tape.roles[name] == "param" and name not in edited and not name.endswith(QUANTIZED_PARTS)
+    }
+    dequantized = {name for name in large if _is_recomputed(tape, name)}
+    large = {name: value for name, value in large.items() if name not in referenced | dequantized}
     content, store = b"", path
     if large:
         from safetensors.numpy import save
@@ -120,6 +128,8 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
     tensors, once = dict[str, Any](), set[str]()
     for name, value in tape.values.items():
         where: dict[str, Any] = {"store": store.name} if name in large else {}
+        if name in dequantized:
+            where["recomputed"] = True
         if name in referenced and model is not None:
             relative = os.path.relpath(Path(model).resolve(), path.parent.resolve())
             key = {"sha256": compute_checksum(value), "key": name}
@@ -154,6 +164,14 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
         with contextlib.suppress(OSError):
             other.unlink()
     return [path, store] if large else [path]
+
+
+def _is_recomputed(tape: Tape, name: str) -> bool:
+    """Whether a value is, bit for bit, what dequantizing gives; an engine may have rounded it."""
+    step = tape.steps.get(name)
+    return (
+        step is not None and step.op is dequantize and has_same_bits(tape.values[name], step.run(tape.values))
+    )
 
 
 def _find_edited(trace: Trace) -> set[str]:
@@ -277,12 +295,15 @@ def _read_trace(data: dict[str, Any], elsewhere: "_ExternalTensors") -> Trace:
     run = data["run"]
     dtype = run.get("dtype", "float64") if run.get("path", "reference") == "reference" else "float64"
     need(dtype in ("float64", "float32"), f"its dtype {dtype!r} cannot be replayed by this version")
-    tape, labels = Tape(np.dtype(dtype)), dict[str, list[str]]()
+    tape, labels, recomputed = Tape(np.dtype(dtype)), dict[str, list[str]](), list[str]()
     for name, entry in data["tensors"].items():
         need(isinstance(entry, dict), f"tensor {name!r} is not a table")
         need(entry.get("role") in _ROLES, f"tensor {name!r} has the role {entry.get('role')!r}")
         value = _read_value(name, entry, elsewhere)
-        tape.values[name] = value if value.dtype.kind in "iu" else value.astype(tape.dtype)
+        if "recomputed" in entry:
+            recomputed.append(name)
+        is_kept = value.dtype.kind in "iu" or name in recomputed
+        tape.values[name] = value if is_kept else value.astype(tape.dtype)
         tape.roles[name] = entry["role"]
         axes = entry.get("axes")
         need(
@@ -301,6 +322,8 @@ def _read_trace(data: dict[str, Any], elsewhere: "_ExternalTensors") -> Trace:
             labels[axis] = max(labels.get(axis, []), texts, key=len)
     for step in data["steps"]:
         _read_step(tape, step)
+    for name in recomputed:
+        _recompute(tape, name)
     for name, role in tape.roles.items():
         given = role in ("leaf", "param")
         need(given != (name in tape.steps), f"{name!r} has the role {role!r}, which contradicts its steps")
@@ -326,6 +349,8 @@ def _read_value(name: str, entry: dict[str, Any], elsewhere: "_ExternalTensors")
         f"tensor {name!r} has the shape {shape!r}",
     )
     shape = tuple(entry["shape"])
+    if "recomputed" in entry:
+        return np.broadcast_to(0.0, shape)  # its step comes later in the file
     if "store" in entry or "ref" in entry:
         where = "store" if "store" in entry else "model"
         value = (
@@ -451,6 +476,26 @@ def _read_step(tape: Tape, step: Any) -> None:
         need(plain or made.op is put, f"step {name!r} has the attribute {key}={value!r}")
     need(_sizes_hold(tape, made), f"step {name!r} has attributes {attrs} that do not fit its shapes")
     tape.steps[name] = made
+
+
+def _recompute(tape: Tape, name: str) -> None:
+    """Dequantizes a weight whose parts the file holds."""
+    step, shape = tape.steps.get(name), tape.values[name].shape
+    need(
+        step is not None and step.op is dequantize,
+        f"tensor {name!r} is recomputed by no step that dequantizes",
+    )
+    assert step is not None
+    need(
+        all(tape.roles[read] == "param" for read in step.inputs),
+        f"tensor {name!r} is recomputed from values that are not parameters",
+    )
+    try:
+        value = step.run(tape.values)
+    except Exception as error:  # untrusted attributes may break an operation in any way
+        raise Damaged(f"tensor {name!r} cannot be recomputed: {error}") from None
+    need(value.shape == shape, f"tensor {name!r} has the shape {shape}, and its step gives {value.shape}")
+    tape.values[name] = value
 
 
 def _sizes_hold(tape: Tape, step: Step) -> bool:

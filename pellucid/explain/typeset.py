@@ -34,7 +34,7 @@ _SYMBOL = re.compile(
 )
 _MARKS = {"ᶜ": "clip", "ᵈ": "drop", "°": "computed", "²": "2"}
 _ACCENTS = {"\u0304": ("¯", "bar"), "\u0302": ("^", "hat"), "\u0303": ("~", "tilde"), "\u0307": ("˙", "dot")}
-_WORDY_AXES = ("out", "in", "pair", "rank")
+_WORDY_AXES = ("out", "in", "pair", "rank", "group")
 _LETTERS = {
     "ℒ": r"\mathcal{L}",
     "ℓ": r"\ell",

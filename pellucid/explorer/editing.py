@@ -39,6 +39,8 @@ def read_edit(trace: Trace, at: str, value: float) -> CellEdit:
 
 def find_obstacle(trace: Trace, name: str) -> str | None:
     """Returns why the cells of a value cannot be edited; None where they can."""
+    if trace.value(name).dtype.kind != "f" and trace.tape.roles[name] == "param":
+        return f"{name} holds the integers of a quantized weight: edit the weight instead."
     if trace.value(name).dtype.kind != "f":
         return f"{name} holds whole numbers, which select rows: run another prompt instead."
     if edited := get_edited(trace, name):

@@ -104,6 +104,7 @@ RULES: dict[str, Callable[..., Array]] = {
     "exp": _exponential,
     "negative": lambda value, x: x.terms,
     "absolute": lambda value, x: x.terms,
+    "rint": lambda value, x: absolute(value),
     "maximum": lambda value, a, b: np.where(a.value >= b.value, a.terms, b.terms),
     "minimum": lambda value, a, b: np.where(a.value <= b.value, a.terms, b.terms),
     "sqrt": lambda value, x: (

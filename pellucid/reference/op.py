@@ -52,7 +52,8 @@ where the other inputs' gradients already contain what flows through it."""
 
 @dataclass(eq=False)
 class Op:
-    """One operation. `shown` is a mathematically equal forward that is easier to read."""
+    """One operation. `shown` is a mathematically equal forward that is easier to read; `reads_integers` says
+    that integers among its inputs enter the arithmetic, where others only select (ids, targets)."""
 
     name: str
     forward: Callable[..., Any]
@@ -61,6 +62,7 @@ class Op:
     sizes: tuple[str, ...] = ()
     back: Callable[..., Gradients] | None = None
     shown: Callable[..., Any] | None = None
+    reads_integers: bool = False
     doc: str = field(default="", repr=False)
 
     def __call__(self, *inputs: Ref, **attrs: Any) -> Call:
@@ -96,6 +98,7 @@ def operation(
     reads: Callable[[Index, Sequence[Shape], Attrs], Reads],
     formula: str | Callable[..., str],
     sizes: tuple[str, ...] = (),
+    reads_integers: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Decorator: a forward becomes an operation of the same name.
 
@@ -108,7 +111,8 @@ def operation(
 
     def make(forward: Callable[..., Any]) -> Op:
         name = forward.__name__.strip("_")
-        return Op(name, forward, reads, formula, sizes, doc=forward.__doc__ or "")
+        doc = forward.__doc__ or ""
+        return Op(name, forward, reads, formula, sizes, reads_integers=reads_integers, doc=doc)
 
     return make
 

@@ -77,6 +77,12 @@ class Tape:
         array = np.asarray(value, dtype=self.dtype, order="C")
         return self._leaf(name, array if self.updates else self._edit(name, array), "param")
 
+    def integer_parameter(self, name: str, value: Array) -> Ref:
+        """Adds a parameter of integers, which keep their dtype and get no gradient."""
+        if name in self.edits:
+            raise TapeError(f"{name!r} holds the integers of a quantized weight: edit the weight instead.")
+        return self._leaf(name, np.asarray(value, order="C"), "param")
+
     def constant(self, name: str, value: Any) -> Ref:
         """Adds a leaf without a gradient: ids, masks, tables, samples. Integers keep their dtype."""
         array = np.asarray(value, order="C")
@@ -188,7 +194,8 @@ class Tape:
 
     def parameters(self) -> Iterator[Ref]:
         """Yields the leaves that get a gradient."""
-        return (self.ref(name) for name, role in self.roles.items() if role == "param")
+        names = (name for name, role in self.roles.items() if role == "param")
+        return (self.ref(name) for name in names if self.values[name].dtype.kind == "f")
 
     def rerun(self, given: Mapping[str, Array]) -> dict[str, Array]:
         """Returns every value of the same program where some values, leaves or not, are replaced."""

@@ -8,13 +8,16 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.errors import TapeError
 from pellucid.parts.optimizers import OptimizerConfig
+from pellucid.quantized import QuantizedWeight
 from pellucid.reference.loss import loss
-from pellucid.reference.op import Array
+from pellucid.reference.op import Array, Ref
+from pellucid.reference.ops.quantization import dequantize
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Step, Tape
 from pellucid.reference.transformer import transformer
 
 Weights = Mapping[str, Array]
+"""By name; a `QuantizedWeight` stands where an array would."""
 
 
 def forward(
@@ -39,13 +42,25 @@ def forward(
         if value is None or np.shape(value) != shape:
             has = "is missing" if value is None else f"has the shape {np.shape(value)}"
             raise TapeError(f"the weight {name!r} {has}; this config needs {shape}.")
-        tape.parameter(name, value)
+        add_weight(tape, name, value)
     if unused := [name for name in weights if name not in shapes]:
         raise TapeError(f"this config has no weight {unused[0]!r}.")
     logits = transformer(tape, config, ids, **more)
     if targets is not None:
         loss(tape, logits, targets, **(objective or {}))
     return tape
+
+
+def add_weight(tape: Tape, name: str, value: Any) -> Ref:
+    """Adds a parameter; a quantized weight as integers, scales and minimums, and the step that dequantizes
+    them."""
+    if not isinstance(value, QuantizedWeight):
+        return tape.parameter(name, value)
+    parts = [tape.integer_parameter(f"{name}.integers", value.integers)]
+    parts.append(tape.parameter(f"{name}.scales", value.scales))
+    if value.minimums is not None:
+        parts.append(tape.parameter(f"{name}.minimums", value.minimums))
+    return tape(name, dequantize, *parts, group=value.group)
 
 
 def train(
@@ -68,6 +83,10 @@ def train(
     run: dict[str, Any] = {"objective": objective, "padding": padding, "by_head": by_head}
     run["make_tape"] = make_tape
     weights, state = dict(weights), dict[str, Array]()
+    if quantized := [name for name, value in weights.items() if isinstance(value, QuantizedWeight)]:
+        raise TapeError(
+            f"the weight {quantized[0]!r} is quantized, and integers have no gradient: it cannot be updated."
+        )
     for k in range(1, steps + 1):
         tape = forward(config, weights, ids, targets, updates=k - 1, **run)
         tape.backward(tape.ref("loss"))

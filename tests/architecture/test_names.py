@@ -8,7 +8,7 @@ import pytest
 
 from pellucid import registry
 from pellucid.config import ModelConfig, preset
-from pellucid.names import LETTERS, PARAMETERS_AND_VALUES, describe
+from pellucid.names import LETTERS, PARAMETERS_AND_VALUES, QUANTIZED_PARTS, describe
 from pellucid.parts import families, find, kinds
 from pellucid.reference.ops import table
 from pellucid.reference.training import forward, join, train
@@ -58,7 +58,8 @@ def test_names_and_letters_are_unique_and_used() -> None:
     names = [row.name for row in PARAMETERS_AND_VALUES]
     assert len(names) == len(set(names))
     adapters = [describe(f"blocks.0.attn.q_proj.{which}") for which in ("lora_a", "lora_b")]
-    rows = [*PARAMETERS_AND_VALUES, *filter(None, adapters)]
+    parts = [describe(f"blocks.0.attn.q_proj.weight{part}") for part in QUANTIZED_PARTS]
+    rows = [*PARAMETERS_AND_VALUES, *filter(None, (*adapters, *parts))]
     assert set(itertools.chain.from_iterable(row.axes for row in rows)) == set(LETTERS)
 
 
@@ -103,6 +104,16 @@ def test_a_gradient_update_or_moment_is_described_from_its_value() -> None:
     assert describe("d.blocks.0.attn.q_proj.weight") is not None
     assert describe("blocks.0.attn.nonsense") is None
     assert describe("d.nonsense") is None
+
+
+def test_the_parts_of_a_quantized_weight_are_described_from_it() -> None:
+    found = [describe(f"embed.weight{part}") for part in QUANTIZED_PARTS]
+    assert [(row.symbol, row.axes) for row in found if row] == [
+        ("q_E", ("v", "c")), ("s_E", ("v", "group")), ("m_E", ("v", "group")),
+    ]  # fmt: skip
+    gradient = describe("d.blocks.1.mlp.up_proj.weight.scales")
+    assert gradient is not None and gradient.symbol == "ds_1"
+    assert describe("blocks.0.attn_norm.weight.scales") is None and describe("logits.scales") is None
 
 
 def test_every_choice_is_a_part_and_the_specification_has_its_twin() -> None:

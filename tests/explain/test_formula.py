@@ -80,7 +80,7 @@ IN_WORDS = {
     "take", "scatter", "cross_entropy", "narrow", "narrow_back", "einsum", "random_features",
     "random_features_back", "tiled_output", "tiled_output_scores_back", "tiled_output_values_back",
     "global_norm", "frobenius_norm", "same_segment", "entropy", "kth_largest", "draw", "argmax", "select",
-    "bin_index", "bin_sum",
+    "bin_index", "bin_sum", "round_activations",
 }  # fmt: skip
 """Their formulas say which cell is meant, or sum over a letter of their own; tested by example below, or with
 the attention that uses them."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pellucid
+from pellucid.config import ModelConfig
 from pellucid.errors import FileError
 from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
@@ -20,7 +21,7 @@ from pellucid.explain.trace_file import read, write
 from pellucid.judge.replay import replay
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, join, train
-from tests.reference.models import CONFIGS, weights
+from tests.reference.models import CONFIGS, quantized_weights, weights
 
 IDS, TARGETS = [[1, 2, 0]], [[-100, 0, 2]]
 
@@ -44,6 +45,47 @@ def test_a_trace_comes_back_bit_for_bit_and_replays(name: str, tmp_path: Path) -
     assert again.tape.aliases == tape.aliases
     done = replay(again)
     assert (done.exact, done.mismatches) == (done.steps, [])
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4"])
+def test_a_trace_of_quantized_weights_stores_their_parts_alone(scheme: str, tmp_path: Path) -> None:
+    config = ModelConfig.from_dict(CONFIGS["llama"].to_dict() | {"vocab_size": 1024, "d_model": 8})
+    tape = forward(config, quantized_weights(config, scheme), IDS, TARGETS)
+    tape.backward(tape.ref("loss"))
+    write(Trace(tape), tmp_path / "t.json", model="elsewhere")
+    data = json.loads((tmp_path / "t.json").read_text("utf-8"))["tensors"]
+    assert data["embed.weight"]["recomputed"] is True
+    assert "store" in data["embed.weight.integers"]
+    again = read(tmp_path / "t.json")
+    for value in tape.values:
+        assert np.array_equal(again.tape.values[value], tape.values[value]), value
+    assert again.tape["embed.weight.integers"].dtype == np.int8
+    done = replay(again)
+    assert (done.exact, done.mismatches) == (done.steps, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda step: step.update(op="einsum"), "do not fit its shapes|no step that dequantizes"),
+        (lambda step: step.update(attrs={"group": 0}), "cannot be recomputed|holds other"),
+        (lambda step: step.update({"in": step["in"][:1]}), "cannot be recomputed"),
+        (
+            lambda step: step.update({"in": [step["in"][1], step["in"][0]]}),
+            "cannot be recomputed|its step gives",
+        ),
+    ],
+)
+def test_a_weight_that_no_step_can_recompute_is_named(
+    change: Callable[[dict[str, Any]], None], message: str, tmp_path: Path
+) -> None:
+    config = ModelConfig.from_dict(CONFIGS["llama"].to_dict() | {"vocab_size": 1024, "d_model": 8})
+    write(Trace(forward(config, quantized_weights(config), IDS)), tmp_path / "t.json")
+    data = json.loads((tmp_path / "t.json").read_text("utf-8"))
+    change(next(step for step in data["steps"] if step["out"] == "embed.weight"))
+    (tmp_path / "t.json").write_text(json.dumps(data))
+    with pytest.raises(FileError, match=message):
+        read(tmp_path / "t.json")
 
 
 def test_the_file_has_the_form_that_others_rely_on(toy: Path) -> None:

@@ -1,6 +1,7 @@
 """Small models of every kind, and the two questions that several tests ask of a tape."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import Mismatch, find_mismatch, largest
 from pellucid.judge.replay import replay
 from pellucid.names import IGNORE_INDEX
+from pellucid.quantized import Scheme, is_quantizable, quantize
 from pellucid.reference.op import Array, Index
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Step, Tape
@@ -80,6 +82,16 @@ def weights(config: ModelConfig, seed: int = 0, scale: float = 0.5) -> dict[str,
     return {
         name: scale * random.standard_normal(shape) + name.endswith("norm.weight")
         for name, shape in config.parameters().items()
+    }
+
+
+def quantized_weights(config: ModelConfig, scheme: str = "int8", seed: int = 0) -> dict[str, Any]:
+    """The same with every matrix quantized."""
+    return {
+        name: quantize(weight.astype(np.float32), Scheme.named(scheme))
+        if is_quantizable(name, weight.shape)
+        else weight
+        for name, weight in weights(config, seed).items()
     }
 
 

@@ -7,11 +7,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from pellucid import quantized
 from pellucid.errors import TapeError
 from pellucid.judge.mismatch import find_mismatch, largest
 from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Op, Ref, Shape
-from pellucid.reference.ops import activations, binning, find_op, online_softmax, sampling, table, updates
+from pellucid.reference.ops import (
+    activations,
+    binning,
+    find_op,
+    online_softmax,
+    quantization,
+    sampling,
+    table,
+    updates,
+)
 from pellucid.reference.ops.activations import soft_cap
 from pellucid.reference.ops.arithmetic import LETTERS, add, lerp, power, scaled_sum, subtract
 from pellucid.reference.ops.einsum import einsum
@@ -20,6 +30,7 @@ from pellucid.reference.ops.indexing import concat, narrow, put, take
 from pellucid.reference.ops.losses import cross_entropy, mean_squared_error, neg_log_probs
 from pellucid.reference.ops.masks import mask
 from pellucid.reference.ops.normalization import l1_normalize, rstd, safe_divide
+from pellucid.reference.ops.quantization import dequantize, round_activations
 from pellucid.reference.ops.rotate import rotate
 from pellucid.reference.ops.softmax import logsumexp, softmax
 from pellucid.reference.tape import Tape
@@ -42,13 +53,14 @@ def off_zero(*shape: int) -> Array:
 
 
 class Case(NamedTuple):
-    """One operation on parameters, whose gradients are checked, and then constants."""
+    """One operation on parameters, whose gradients are checked, and constants, after them or first."""
 
     op: Op
     parameters: tuple[Array, ...]
     constants: tuple[Any, ...] = ()
     attrs: Mapping[str, Any] = MappingProxyType({})
     then: Op | None = None
+    constants_first: bool = False
 
 
 EINSUMS: list[tuple[str, dict[str, Any], list[list[Shape]]]] = [
@@ -188,6 +200,13 @@ def cases() -> Iterator[tuple[str, Case]]:
     for rows, ids in (((1, 1), [0]), ((4, 3), [[1, 1, 3], [0, 1, 1]]), ((3, 2), [2, 2])):
         yield f"take {rows}", Case(take, (normal(*rows),), (ids,))
 
+    for weight, group in (((1, 1), 1), ((2, 6), 3), ((3, 5), 2), ((2, 4), 4)):
+        integers = RANDOM.integers(-127, 128, weight).astype(np.int8)
+        factors = [normal(weight[0], -(-weight[1] // group)) for _ in range(2)]
+        for parts in (factors[:1], factors):
+            what = f"dequantize {weight} in groups of {group}, {len(parts)} parts"
+            yield what, Case(dequantize, tuple(parts), (integers,), {"group": group}, constants_first=True)
+
 
 CASES = dict(cases())
 with_every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -203,7 +222,8 @@ def weighed(tape: Tape, y: Ref) -> Ref:
 def run(case: Case, parameters: tuple[Array, ...]) -> Tape:
     tape = Tape()
     inputs = [tape.parameter(f"x{i}", x) for i, x in enumerate(parameters)]
-    inputs += [tape.constant(f"given{i}", x) for i, x in enumerate(case.constants)]
+    given = [tape.constant(f"given{i}", x) for i, x in enumerate(case.constants)]
+    inputs = [*given, *inputs] if case.constants_first else [*inputs, *given]
     y = tape("y", case.op, *inputs, **case.attrs)
     weighed(tape, tape("then", case.then, y) if case.then else y)
     return tape
@@ -253,7 +273,7 @@ def test_every_operation_with_a_gradient_has_three_cases() -> None:
     assert few == {"tiled_output"}
 
 
-def test_an_operation_without_a_gradient_is_of_a_gradient_an_update_a_sampler_or_a_measurement() -> None:
+def test_an_operation_without_a_gradient_is_not_trained_through() -> None:
     backward = {
         step.op.name
         for case in CASES.values()
@@ -265,9 +285,10 @@ def test_an_operation_without_a_gradient_is_of_a_gradient_an_update_a_sampler_or
     samplers = {op.name for op in vars(sampling).values() if isinstance(op, Op)}
     measurements = {op.name for op in vars(binning).values() if isinstance(op, Op)}
     of_constants = {"same_segment"}
+    staircases = {"quantize", "round_activations"}
     assert {
         name for name, op in table().items() if op.back is None
-    } <= backward | update | tiles | samplers | measurements | of_constants
+    } <= backward | update | tiles | samplers | measurements | of_constants | staircases
 
 
 def test_the_folder_knows_every_operation_by_name() -> None:
@@ -473,6 +494,63 @@ def test_an_operation_of_binning_gives_the_number_by_hand_and_explains_it(name: 
     assert wrong_cell(tape, alone) is None
     assert wrong_cell(tape, explained(top=100)) is None
     assert wrong_cell(tape, explained(top=2)) is None
+
+
+QUANTIZATION_CASES: dict[str, tuple[list[Any], dict[str, Any], Any]] = {
+    "dequantize": (
+        [np.array([[3, -2, 7]], np.int8), [[0.5, 2.0]], [[1.0, -1.0]]],
+        {"group": 2},
+        [[2.5, 0, 13]],
+    ),
+    "group_sum": ([[[1.0, 2.0, 4.0]], np.array([[3, -1, 5]], np.int8)], {"group": 2}, [[1, 20]]),
+    "quantize": (
+        [[[0.25, 0.75, -9.0, 9.0, 0.0]], [[0.5, 1.0, 0.0]]],
+        {"group": 2, "low": -7, "high": 7},
+        [[0, 2, -7, 7, 0]],
+    ),
+    "round_activations": (
+        [[[1.0, -2.0, 1e-6, 0.0, 0.0, 2**-30, 3.0]]],
+        {"group": 2},
+        [[1, -2, 1e-6, 0, 0, 2**-30, 3]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [op.name for op in vars(quantization).values() if isinstance(op, Op)])
+def test_an_operation_of_quantization_gives_the_number_by_hand_and_explains_it(name: str) -> None:
+    inputs, attrs, wanted = QUANTIZATION_CASES[name]
+    tape = Tape()
+    y = tape("y", find_op(name), *(tape.constant(f"x{i}", x) for i, x in enumerate(inputs)), **attrs)
+    np.testing.assert_allclose(tape[y], wanted, rtol=1e-7)
+    assert wrong_cell(tape, alone) is None
+    assert wrong_cell(tape, explained(top=100)) is None
+    assert wrong_cell(tape, explained(top=2)) is None
+
+
+def test_quantize_and_dequantize_are_the_twins_of_quantized_weights() -> None:
+    weight = normal(5, 70).astype(np.float32)
+    for scheme, low, high in (("int8", -127, 127), ("int4", 0, 15)):
+        made = quantized.quantize(weight, quantized.Scheme.named(scheme))
+        parts = [made.scales] if made.minimums is None else [made.scales, made.minimums]
+        wide = [part.astype(np.float32) for part in parts]
+        limits = {"group": made.group, "low": low, "high": high}
+        np.testing.assert_array_equal(quantization.quantize.forward(weight, *wide, **limits), made.integers)
+        found = value_of(dequantize, made.integers, *parts, group=made.group)
+        np.testing.assert_array_equal(found, made.dequantize(np.float64))
+
+
+@pytest.mark.parametrize("width", [1, 31, 32, 33, 100])
+def test_rounded_activations_are_16_bit_integers_times_the_scale_of_their_group(width: int) -> None:
+    x = normal(3, width).astype(np.float32)
+    rounded = value_of(round_activations, x.astype(np.float64))
+    for first in range(0, width, 32):
+        group, found = x[:, first : first + 32], rounded[:, first : first + 32]
+        scale = np.abs(group).max(-1, keepdims=True) / np.float32(32512)
+        factor = np.float32(32512) / np.abs(group).max(-1, keepdims=True)
+        assert scale.dtype == factor.dtype == np.float32
+        integers = np.rint(group * factor).astype(np.int16)
+        np.testing.assert_array_equal(found, scale.astype(np.float64) * integers)
+    assert np.abs(rounded - x).max() <= np.abs(x).max() / 32512 * 0.501
 
 
 @pytest.mark.parametrize(("u", "token"), [(0.0, 2), (0.49, 2), (0.5, 0), (0.9999, 1), (1.0 - 2**-53, 1)])

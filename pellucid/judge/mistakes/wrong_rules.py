@@ -124,7 +124,7 @@ def _record(trace: Trace, wrong: _WrongStep, index: Index) -> Expression | None:
         made = wrong.recorded
         if made is None:
             parts = [
-                value[np.ix_(*box)] if name in wrong.tables else record_part(name, value, box)
+                value[np.ix_(*box)] if name in wrong.tables else record_part(name, value, box, step.op)
                 for name, value, box in zip(step.inputs, inputs, need.boxes, strict=True)
             ]
             with np.errstate(all="ignore"):
