@@ -13,6 +13,7 @@ from pellucid.errors import UsageError, show
 from pellucid.explain.trace import Trace
 from pellucid.judge.decidable import examine_power
 from pellucid.judge.diagnosis import explain_bug
+from pellucid.judge.held_weights import hold_weights
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.library_precision import judge_precision
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
@@ -141,17 +142,22 @@ def _check_request(a: Side, b: Side, request: _Request) -> None:
 def _run_side(side: Side, request: _Request, layout: str | None) -> tuple[Trace, ModelConfig | None, str]:
     """Returns a side's trace, its config, and a note where its channels were reordered to `layout`."""
     if isinstance(side, Trace):
-        return side, None, ""
+        return _hold_weights(side), None, ""
     assert not isinstance(side, Mapping)
     if not isinstance(side, Model) and _is_trace(side):
-        return read_trace(side), None, ""
+        return _hold_weights(read_trace(side)), None, ""
     model = side if isinstance(side, Model) else load(side)
     own, note = getattr(model.config.positions, "layout", None), ""
     if layout and own and own != layout:
         note = f"{side} holds its queries and keys in {own}: reordered to {layout}, which changes no score."
         model = model.in_layout(layout)
     trace = model.trace(request.prompt or "", target=request.target, backward=request.target is not None)
-    return trace, model.config, note
+    return _hold_weights(trace), model.config, note
+
+
+def _hold_weights(trace: Trace) -> Trace:
+    """Returns the trace with quantized weights as plain parameters: the other side may hold others."""
+    return replace(trace, tape=hold_weights(trace.tape))
 
 
 def _recorded_side(b: Side, ours: Trace, request: _Request) -> tuple[dict[str, RecordedValue], list[str]]:

@@ -1,7 +1,8 @@
 """One run in both engines: the fast engine's own numbers on the specification's program.
 
 The program (which step reads which) is the specification's. The leaves are the fast engine's: its weights in
-its type, widened. So each of its values can be judged from its own inputs.
+its type, widened; of a quantized weight its integers, scales and minimums, and the numbers that the engine
+multiplies with. So each of its values can be judged from its own inputs.
 """
 
 from collections.abc import Mapping
@@ -61,21 +62,52 @@ def run(
     """
     if path not in PATHS:
         raise UsageError(unknown("path", path, PATHS))
+    applied = applied_weights(module)
     if program is not None:
-        tape = with_values(program, module.weights())
+        leaves = {name: value for name, value in applied.items() if name not in program.steps}
+        tape = with_values(program, leaves | quantized_parts(module))
         by_head = any(map(asks_for_heads, program.values))
     else:
         more = {"objective": {"smoothing": smoothing}, "padding": padding, "by_head": by_head}
-        tape = forward(module.config, module.weights(), ids, targets, **more)
+        tape = forward(module.config, held_weights(module), ids, targets, **more)
         if backward:
             tape.backward(tape.ref("loss"))
     patterns = ("*", f"*.{HEAD_OUT}") if by_head else ("*",)
     found = _record(module, (ids, targets, positions, padding), smoothing, path, backward, patterns)
     types = {name: str(value.dtype).removeprefix("torch.") for name, value in found.items()}
     values = {name: value.detach().double().cpu().numpy() for name, value in found.items()}
+    dequantized = {name: value for name, value in applied.items() if name in tape.steps}
+    types |= dict.fromkeys(dequantized, str(module.dtype).removeprefix("torch."))
+    values |= dequantized
     if "mask" in values and "mask" in tape.values:  # the fast engine holds one mask for all rows
         values["mask"] = np.broadcast_to(values["mask"], tape["mask"].shape)
     return EnginesRun(tape, values, types, path)
+
+
+def held_weights(module: Transformer) -> dict[str, Any]:
+    """Returns the weights by name: parameters widened to float64, quantized ones as they are."""
+    return {**module.weights(), **{name: held.to_weight() for name, held in module.quantized().items()}}
+
+
+def applied_weights(module: Transformer) -> dict[str, Array]:
+    """Returns the numbers that the module multiplies with, by name, in float64: those of a quantized weight
+    are dequantized to the module's type."""
+    quantized = {
+        name: held.dequantize(module.dtype).double().cpu().numpy()
+        for name, held in module.quantized().items()
+    }
+    return {**module.weights(), **quantized}
+
+
+def quantized_parts(module: Transformer) -> dict[str, Array]:
+    """Returns integers, scales and minimums of every quantized weight, by the specification's names."""
+    parts: dict[str, Array] = {}
+    for name, held in module.quantized().items():
+        weight = held.to_weight()
+        parts |= {f"{name}.integers": weight.integers, f"{name}.scales": weight.scales.astype(np.float64)}
+        if weight.minimums is not None:
+            parts[f"{name}.minimums"] = weight.minimums.astype(np.float64)
+    return parts
 
 
 def with_values(program: Tape, values: Mapping[str, Array]) -> Tape:
@@ -106,7 +138,7 @@ def _record(
 
     trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
     if backward and not trained:
-        raise UsageError("every parameter of the module is frozen, so there is no gradient to show.")
+        raise UsageError("every parameter of the module is frozen or quantized, so there is no gradient to show.")
     with torch.set_grad_enabled(backward):
         if path == "compiled":
             if lacks_compiler(module.device):

@@ -14,6 +14,7 @@ from pellucid.explain import trace_file
 from pellucid.explain.trace import Trace
 from pellucid.interop.resolve import open_model
 from pellucid.pretrained import LazyWeights
+from pellucid.quantized import QuantizedWeight
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, join, train
 from pellucid.workbench.prompts import Prompt, PromptBatch, make_batch
@@ -82,6 +83,11 @@ def trace(
     batch = make_batch(model, prompt, target)
     if batch.targets is None and (backward or request or smoothing):
         raise TokenError("a loss needs a target: give the text that should follow.")
+    if request and (quantized := _find_quantized(model)):
+        raise UsageError(
+            f"the weight {quantized} of {model.name} is quantized, and integers have no gradient, so it "
+            "cannot be updated: load the model without weights=."
+        )
     if request and path != "reference":
         raise UsageError(f"an update is computed by the specification; omit path={path!r}.")
     if backward and path == "compiled":
@@ -125,6 +131,12 @@ def trace(
     if types:  # the fast engine keeps some values wider than others
         run["types"] = {name: type for name, type in types.items() if name in tape.values}
     return Trace(tape, run, _labels(model, batch, raw_tokens))
+
+
+def _find_quantized(model: "Model") -> str | None:
+    """Returns the first quantized weight, None where there is none."""
+    weights = model.weights
+    return next((name for name in weights if isinstance(weights[name], QuantizedWeight)), None)
 
 
 def _labels(model: "Model", batch: PromptBatch, raw: bool) -> dict[str, list[str]]:

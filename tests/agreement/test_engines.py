@@ -10,7 +10,9 @@ from pellucid.config import ModelConfig
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import BETWEEN_ENGINES, explain_mismatch, find_first_mismatch
 from pellucid.model import attention
+from pellucid.model.transformer import Transformer
 from pellucid.reference.op import Array
+from pellucid.workbench import engines
 from tests.agreement.engines import (
     CHOICES,
     COVER,
@@ -32,7 +34,7 @@ from tests.agreement.engines import (
     specified,
     text,
 )
-from tests.reference.models import weights
+from tests.reference.models import quantized_weights, weights
 
 every_pair = pytest.mark.parametrize("choice", COVER, ids=text)
 
@@ -153,3 +155,16 @@ def test_both_engines_agree_on_any_choices_at_any_sizes(seed: int) -> None:
     scale = config.d_model**-0.5  # larger and without norms, rounding alone grows beyond any tolerance
     segments = None if choice["segments"] == "none" else random.integers(0, 2, shape)
     agree(config, weights(config, seed, scale), ids, targets, padding, segments)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4"])
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_both_engines_agree_on_quantized_weights(name: str, scheme: str) -> None:
+    """Values, the dequantized weights among them, and the gradients of what is not quantized."""
+    config = DIFFERENT[name]
+    module = Transformer.from_weights(config, quantized_weights(config, scheme), dtype=torch.float64).eval()
+    both = engines.run(module, IDS, TARGETS, backward=any(True for _ in module.parameters()))
+    assert "blocks.0.attn.q_proj.weight" in both.values and "embed.weight" in both.values
+    wanted = {name: both.tape[name] for name in both.values}
+    found = find_first_mismatch(both.values, wanted, BETWEEN_ENGINES)
+    assert not found, explain_mismatch(found, Trace(both.tape))

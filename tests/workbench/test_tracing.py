@@ -9,12 +9,14 @@ import torch
 
 import pellucid
 from pellucid.config import ModelConfig
-from pellucid.errors import AddressError, FileError
+from pellucid.errors import AddressError, FileError, UsageError
 from pellucid.interop import model_folder
+from pellucid.interop.quantizing import quantize_pretrained
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.recorded import recorded_values
 from pellucid.judge.replay import replay
 from pellucid.pretrained import Pretrained, Provenance
+from pellucid.quantized import Scheme
 from pellucid.workbench import Model
 from pellucid.workbench.tracing import read_trace, write_trace
 from tests.reference.models import weights
@@ -164,3 +166,40 @@ def test_heads_are_explained_where_the_address_names_them() -> None:
     assert after.name == "blocks.0.attn.head_out@1"
     with pytest.raises(AddressError, match="by_head"):
         model.explain([1, 3], at="blocks.1.attn.head_out", by_head=False)
+
+
+@pytest.fixture(params=["int8", "int4"])
+def quantized(model: Model, request: pytest.FixtureRequest) -> Model:
+    held = quantize_pretrained(model.pretrained, Scheme.named(request.param))
+    return model.replace(weights=dict(held.weights))
+
+
+def test_a_trace_of_a_quantized_model_is_written_read_and_replayed(quantized: Model, tmp_path: Path) -> None:
+    trace = quantized.trace(IDS, target=[3], backward=True)
+    write_trace(quantized, trace, tmp_path / "t.json")
+    entries = json.loads((tmp_path / "t.json").read_text())["tensors"]
+    assert entries["embed.weight"]["recomputed"] is True and "ref" not in entries["embed.weight.integers"]
+    again = read_trace(tmp_path / "t.json")
+    assert np.array_equal(again.tape["embed.weight"], trace.tape["embed.weight"])
+    done = replay(again)
+    assert done.steps == done.exact and not done.mismatches
+
+
+@pytest.mark.parametrize("path", ["eager", "fused"])
+def test_the_fast_engine_s_numbers_follow_from_its_own_quantized_weights(quantized: Model, path: str) -> None:
+    for dtype in ("float32", "bfloat16"):
+        model = Model(quantized.pretrained, dtype=dtype)
+        trace = model.trace(IDS, path=path)
+        assert trace.run["types"]["embed.weight"] == dtype
+        report = judge_run(trace, recorded_values(trace), rounds_once=True, is_ours=True)
+        assert report and "embed.weight" in {value.name for value in report.values}
+
+
+def test_a_quantized_model_is_explained_as_scale_times_integer(quantized: Model) -> None:
+    text = str(quantized.explain(IDS, "blocks.0.attn.q_proj.weight[out=3,in=5]"))
+    assert "· q_Q[in,out]" in text and "integers[out=3,in=5]" in text
+
+
+def test_an_update_of_a_quantized_model_is_refused(quantized: Model) -> None:
+    with pytest.raises(UsageError, match="without weights="):
+        quantized.trace(IDS, target=[3], update="sgd")
