@@ -77,13 +77,13 @@ def read_evaluation(path: Path) -> Evaluation:
     data = check_format(path, data, "evaluation", FORMAT, VERSION)
     with validating(path):
         fields = {key: value for key, value in data.items() if key not in ("format", "version")}
-        evaluation: Evaluation = _read(Evaluation, fields, "the evaluation")
+        evaluation: Evaluation = read_record(Evaluation, fields, "the evaluation")
         _check(evaluation)
         return evaluation
 
 
-def _read(kind: Any, value: Any, name: str) -> Any:
-    """Returns a value of the type that a field has."""
+def read_record(kind: Any, value: Any, name: str) -> Any:
+    """Returns a value of the type that a field has, a dataclass too; raises `Damaged` for another value."""
     if isinstance(kind, types.UnionType) and value is not None:
         records = [option for option in get_args(kind) if dataclasses.is_dataclass(option)]
         kind = records[0] if records else kind
@@ -94,7 +94,7 @@ def _read(kind: Any, value: Any, name: str) -> Any:
     if get_origin(kind) is tuple and dataclasses.is_dataclass(inner[0]):
         rows = _read_columns(inner[0], value, name) if inner[0] in _COLUMNS else value
         need(isinstance(rows, list), f"{name} is not a list")
-        return tuple(_read(inner[0], one, f"{name}.{i}") for i, one in enumerate(rows))
+        return tuple(read_record(inner[0], one, f"{name}.{i}") for i, one in enumerate(rows))
     found = strict.check_value(kind, value, name, Damaged)
     for one in found if isinstance(found, tuple) else (found,):
         need(not isinstance(one, float) or math.isfinite(one), f"{name} has {one}, which is not finite")
@@ -103,7 +103,7 @@ def _read(kind: Any, value: Any, name: str) -> Any:
 
 
 def _convert(field: "dataclasses.Field[Any]", value: Any, name: str) -> Any:
-    return _read(field.type, value, name)
+    return read_record(field.type, value, name)
 
 
 def _read_columns(kind: Any, value: Any, name: str) -> list[dict[str, Any]]:

@@ -1,0 +1,332 @@
+"""The quantization bill of a model: bytes, error per matrix, and what its predictions lose on a sample text.
+
+    bill = measure_bill(subject, reference_weights, sample)
+    bill.kl.value, bill.flips.value
+
+Both models compute in float32 from the same numbers but the quantized ones, which are dequantized first: the
+bill is that of the weights. How a kernel rounds that computes with the integers is for `verify`.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pellucid.config import ModelConfig
+from pellucid.dtypes import FLOAT_STORAGE, Array
+from pellucid.evaluation.bootstrap import compute_p_value, with_interval
+from pellucid.evaluation.calibration.states import hold_states
+from pellucid.evaluation.quantization.costs import (
+    EVERY,
+    OPERATIONS,
+    CostMeter,
+    QuantizationCosts,
+    StoredSizes,
+    measure_costs,
+    number_units,
+)
+from pellucid.evaluation.quantization.divergence import Divergence, compare_logits
+from pellucid.evaluation.quantization.greedy import GreedyText, find_departures
+from pellucid.evaluation.quantization.intervals import draw_means
+from pellucid.evaluation.quantization.matrix_error import MatrixError, measure_matrix
+from pellucid.evaluation.quantization.sample import BillSample, count_targets
+from pellucid.evaluation.record import Estimate, compute_perplexity
+from pellucid.format import format_duration, pluralize
+from pellucid.interop.gguf.quants import BY_NAME
+from pellucid.model.transformer import Transformer
+from pellucid.pretrained import LazyWeights, Pretrained, parameter_count, stored_dtype
+from pellucid.quantized import QuantizedWeight
+
+WINDOW = 256
+"""Tokens that a model reads at once, at most."""
+PROMPTS, PROMPT_TOKENS = 5, 16
+"""Greedy texts, and the tokens of the sample that each continues."""
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with what is computed, the tokens that are read, and their total."""
+
+
+@dataclass(frozen=True)
+class TextFigures:
+    """What both models do on one text, or on all of them."""
+
+    name: str
+    n_targets: int
+    reference_loss: Estimate
+    """Nats per token."""
+    loss: Estimate
+    difference: Estimate
+    """loss − reference_loss, paired."""
+    p_value: float | None
+    """Two-sided, of the hypothesis that the difference is 0; None where there is no interval."""
+    kl: Estimate
+    """KL(reference ‖ quantized), nats per token."""
+    largest_kl: float
+    flips: Estimate
+    """The fraction of targets for which the most likely token is another one."""
+    n_flips: int
+
+    @property
+    def reference_perplexity(self) -> float | None:
+        return compute_perplexity(self.reference_loss.value)
+
+    @property
+    def perplexity(self) -> float | None:
+        return compute_perplexity(self.loss.value)
+
+
+@dataclass(frozen=True, repr=False)
+class QuantizationBill:
+    """What the quantized weights of a model cost."""
+
+    model: str
+    path: str
+    reference: str
+    """What it is compared with."""
+    scheme: str
+    """`int4, groups of 32`, or the types of the file's own blocks."""
+    keep: tuple[str, ...]
+    n_weights: int
+    reference_bytes: int
+    """4 for each weight."""
+    file_bytes: int
+    """Of the weights in the file that the model was read from."""
+    bytes: int
+    bits_per_weight: float
+    matrices: tuple[MatrixError, ...]
+    sample: str
+    omitted: tuple[str, ...]
+    """Texts of the built-in sample that the tokenizer cannot encode."""
+    total: TextFigures
+    texts: tuple[TextFigures, ...]
+    """The figures of each text, where there are several."""
+    greedy: tuple[GreedyText, ...]
+    costs: QuantizationCosts
+    samples: int
+    """Of the bootstrap."""
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<QuantizationBill of {self.model}, {self.scheme}: {self.bits_per_weight:.2f} bits a weight, "
+            f"KL {self.total.kl.value:.3g}, top-1 changes {self.total.flips.value:.1%}>"
+        )
+
+
+@dataclass(frozen=True)
+class BillSubject:
+    """What is billed: a model, its weights as they are quantized, and the float weights of its reference."""
+
+    model: Pretrained
+    weights: Mapping[str, QuantizedWeight | Array]
+    types: Mapping[str, str]
+    """The type of every matrix that is quantized: "int8, per channel", "Q4_1". One that is not a
+    `QuantizedWeight` here has a type of GGUF."""
+    reference: Mapping[str, Array]
+    reference_name: str
+    scheme: str
+    keep: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def measure_bill(
+    subject: BillSubject,
+    sample: BillSample,
+    *,
+    device: Any = "cpu",
+    samples: int = 1000,
+    seed: int = 0,
+    progress: Progress = lambda what, done, total: None,
+    say: Callable[[str], None] = lambda text: None,
+) -> QuantizationBill:
+    """Returns the bill. `samples` and `seed` are those of the bootstrap; `say` is called, before the longest
+    part, with what it will measure and about how long that takes."""
+    model = subject.model
+    config = model.config
+    reference = Transformer.from_weights(config, _as_floats(config, subject.reference), device)
+    quantized, matrices, sizes = _quantize(subject, device, progress)
+    window = min(config.context_length, WINDOW)
+    started = time.perf_counter()
+    divergence = compare_models(reference, quantized, sample, window, progress)
+    speed = sample.n_targets / (time.perf_counter() - started)
+    total, texts = summarize(divergence, sample, samples, seed)
+    greedy = find_departures(
+        reference,
+        quantized,
+        choose_prompts(sample),
+        lambda id: _show(model, id),
+        model.eos_ids,
+        lambda done, total: progress("greedy texts", done, total),
+    )
+    changed = [one.name for one in matrices if one.relative_error]
+    meter = CostMeter(reference, quantized, sample, changed, window)
+    say(_announce(meter, 2 * speed))
+    costs = measure_costs(meter, sizes, samples=samples, seed=seed, progress=progress)
+    return QuantizationBill(
+        model=model.name,
+        path=str(model.provenance.path),
+        reference=subject.reference_name,
+        scheme=subject.scheme,
+        keep=subject.keep,
+        n_weights=sizes.n_weights,
+        reference_bytes=4 * sizes.n_weights,
+        file_bytes=model.provenance.bytes,
+        bytes=sizes.total(),
+        bits_per_weight=sizes.bits_per_weight(),
+        matrices=matrices,
+        sample=sample.source,
+        omitted=sample.omitted,
+        total=total,
+        texts=texts,
+        greedy=greedy,
+        costs=costs,
+        samples=samples,
+        seed=seed,
+        notes=subject.notes,
+    )
+
+
+# ---- weights
+
+
+def _as_floats(config: ModelConfig, weights: Mapping[str, Any]) -> LazyWeights:
+    """Returns weights of which the quantized ones are dequantized when they are read."""
+    return LazyWeights.from_function(config.parameters(), lambda name: np.asarray(weights[name]))
+
+
+def _quantize(
+    subject: BillSubject, device: Any, progress: Progress
+) -> tuple[Transformer, tuple[MatrixError, ...], StoredSizes]:
+    """Returns the quantized model in float32, and the error and the bytes of each matrix."""
+    config, model = subject.model.config, subject.model
+    shapes = config.parameters()
+    n_weights, done, others = parameter_count(shapes), 0, 0
+    matrices, kept = list[MatrixError](), dict[str, int]()
+
+    def read(name: str) -> Array:
+        nonlocal done, others
+        weight, count = subject.weights[name], math.prod(shapes[name])
+        size, type = count * FLOAT_STORAGE[stored_dtype(model, name)].itemsize, subject.types.get(name)
+        if type is None:
+            others += size
+        else:
+            kept[name] = size
+            stored = weight.nbytes if isinstance(weight, QuantizedWeight) else BY_NAME[type].bytes(count)
+            matrices.append(measure_matrix(name, subject.reference[name], weight, type, stored))
+        done += count
+        progress("quantizing", done, n_weights)
+        return np.asarray(weight)
+
+    module = Transformer.from_weights(config, LazyWeights.from_function(shapes, read), device)
+    sizes = StoredSizes({one.name: one.bytes for one in matrices}, kept, others, n_weights)
+    return module, tuple(matrices), sizes
+
+
+# ---- predictions
+
+
+def compare_models(
+    reference: Transformer,
+    quantized: Transformer,
+    sample: BillSample,
+    window: int,
+    progress: Progress = lambda what, done, total: None,
+) -> Divergence:
+    """Returns the divergence at every target of the sample, in order."""
+    done, total = 0, 2 * sample.n_targets
+
+    def count(rows: int) -> None:
+        nonlocal done
+        done += rows
+        progress("predictions", done, total)
+
+    settings: dict[str, Any] = {"window": window, "stride": window, "most": sample.n_targets}
+    ours, theirs = (
+        hold_states(module, sample.documents, progress=count, **settings) for module in (reference, quantized)
+    )
+    chunks = zip(ours.chunks(), theirs.chunks(), strict=True)
+    return Divergence.join(
+        [compare_logits(logits, others, targets) for (_, logits, targets), (_, others, _) in chunks]
+    )
+
+
+def summarize(
+    divergence: Divergence, sample: BillSample, samples: int, seed: int
+) -> tuple[TextFigures, tuple[TextFigures, ...]]:
+    """Returns the figures of all texts together, and of each one where there are several."""
+    units, counts = number_units(sample), list(map(count_targets, sample.documents))
+    total = compute_figures(sample.source, divergence, units, samples, seed)
+    if len(counts) == 1:
+        return total, ()
+    borders = np.cumsum([0, *counts])
+    parts = zip(sample.documents, map(slice, borders, borders[1:]), strict=False)
+    texts = [
+        compute_figures(document.name, divergence.select(rows), units[rows], samples, seed)
+        for document, rows in parts
+    ]
+    return total, tuple(texts)
+
+
+def compute_figures(
+    name: str, divergence: Divergence, units: NDArray[np.int64], samples: int, seed: int
+) -> TextFigures:
+    """Returns the figures of some targets, with intervals by bootstrap over `units` [N]; the difference is
+    that of the same samples."""
+    flips = divergence.is_flip
+    values = np.stack([divergence.reference_nll, divergence.nll, divergence.kl, flips])
+    (reference, loss, kl, flip_share), drawn = draw_means(values, units, samples, seed)
+    change = None if drawn is None else drawn[:, 1] - drawn[:, 0]
+    return TextFigures(
+        name=name,
+        n_targets=len(divergence),
+        reference_loss=reference,
+        loss=loss,
+        difference=with_interval(loss.value - reference.value, change),
+        p_value=None if change is None else compute_p_value(change),
+        kl=kl,
+        largest_kl=float(divergence.kl.max()),
+        flips=flip_share,
+        n_flips=int(flips.sum()),
+    )
+
+
+# ---- greedy texts
+
+
+def choose_prompts(sample: BillSample) -> list[tuple[str, list[int]]]:
+    """Returns tokens of the sample for greedy texts to continue: the beginnings of documents where there are
+    enough, else of spans; evenly spaced ones, each with its document's name."""
+    spans = sample.spans()
+    begins = [span for span in spans if span.first == 0]
+    among, found = begins if len(begins) >= PROMPTS else spans, list[tuple[str, list[int]]]()
+    for i in sorted({i * len(among) // PROMPTS for i in range(PROMPTS)}):
+        span, ids = among[i], among[i].document.ids
+        start = int(np.flatnonzero(span.document.is_counted)[span.first]) if span.first else 0
+        found.append((span.document.name, ids[start : start + PROMPT_TOKENS].tolist()))
+    return found
+
+
+def _show(model: Pretrained, id: int) -> str:
+    tokenizer = model.need_tokenizer()
+    return tokenizer.visible(id) if id < tokenizer.vocab_size else f"#{id}"
+
+
+def _announce(meter: CostMeter, speed: float) -> str:
+    """Returns what the costs will measure, and about how long that takes at `speed` tokens a second."""
+    tokens = meter.sample.n_targets
+    whole = meter.count_operations([EVERY])
+    planned = max(OPERATIONS, tokens * meter.count_operations(meter.groups))
+    most = tokens * meter.count_operations([*meter.groups, *meter.matrices])
+    seconds = min(planned, most) / whole / speed
+    levels = Counter(group.level for group in meter.groups)
+    return (
+        f"What matrices cost is measured for {pluralize(levels['kind'], 'kind')} of them, "
+        f"{pluralize(levels['layer'], 'layer')} and the costliest of {len(meter.matrices):,} single ones, on "
+        f"{pluralize(tokens, 'token')}: about {format_duration(seconds)}."
+    )
