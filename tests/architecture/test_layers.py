@@ -4,12 +4,14 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import pellucid
 
+pytestmark = pytest.mark.xdist_group("layers")  # one worker parses the package for all
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"columns", "errors", "format"},
@@ -53,24 +55,41 @@ def name_module(file: Path) -> str:
 SOURCES: Sources = {name_module(file): file.read_text("utf-8") for file in FILES}
 
 
-def walk(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yields every node that runs: imports for type checkers alone are left out."""
-    for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
-            yield node
-            yield from walk(node)
+@cache
+def parse(source: str) -> ast.Module:
+    return ast.parse(source)
 
 
-def static_imports(module: str, source: str) -> set[str]:
+@cache
+def find_running(source: str) -> list[ast.AST]:
+    """Returns every node that runs: imports for type checkers alone are left out."""
+    nodes: list[ast.AST] = [parse(source)]
+    for node in nodes:
+        for child in ast.iter_child_nodes(node):
+            if not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)):
+                nodes.append(child)  # noqa: PERF401 (the loop goes on with it)
+    return nodes
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forgotten() -> Iterator[None]:
+    """The nodes of the whole package would slow every later collection of garbage."""
+    yield
+    parse.cache_clear()
+    find_running.cache_clear()
+
+
+@cache
+def static_imports(module: str, source: str) -> frozenset[str]:
     """Returns the dotted names that import statements name, those inside functions among them."""
     found = set()
-    for node in walk(ast.parse(source)):
+    for node in find_running(source):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def read_name(module: str, argument: ast.expr) -> str | None:
@@ -86,19 +105,23 @@ def read_name(module: str, argument: ast.expr) -> str | None:
     return None
 
 
-def dynamic_imports(module: str, source: str) -> set[str]:
+@cache
+def dynamic_imports(module: str, source: str) -> frozenset[str]:
     """Returns the names that `import_module` is given, and for a look-up in the registry, every kind."""
     found = set()
-    for node in walk(ast.parse(source)):
+    for node in find_running(source):
         if not isinstance(node, ast.Call) or not node.args:
+            continue
+        last = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if last != "import_module" and last not in LOOK_UPS:
             continue
         called = ast.unparse(node.func)
         is_look_up = called.startswith("registry.") and called.removeprefix("registry.") in LOOK_UPS
-        if is_look_up or called.rpartition(".")[2] == "import_module":
+        if is_look_up or last == "import_module":
             name = read_name(module, node.args[0])
             assert name is not None, f"{module}: {ast.unparse(node)} cannot be followed"
             found.add(f"{name}.*" if is_look_up else name)
-    return found
+    return frozenset(found)
 
 
 def resolve(name: str, modules: Sources) -> set[str]:
@@ -271,23 +294,22 @@ def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
 
 
 def test_every_file_says_its_idea_in_its_first_line() -> None:
-    for file in FILES:
-        doc = ast.get_docstring(ast.parse(file.read_text("utf-8")))
-        assert doc or file.name == "__main__.py", file
+    for module, source in SOURCES.items():
+        assert ast.get_docstring(parse(source)) or module.endswith(".__main__"), module
 
 
 def test_nothing_of_an_untrusted_file_is_ever_run() -> None:
     """No pickle, no evaluated text, no code from a model's folder; `torch.load` with weights_only alone."""
     calls = {"eval", "exec", "pickle.load", "pickle.loads", "yaml.load", "marshal.loads", "np.load"}
-    for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    for module, source in SOURCES.items():
+        for node in ast.walk(parse(source)):
             if not isinstance(node, ast.Call):
                 continue
             called, given = (
                 ast.unparse(node.func),
                 {word.arg: ast.unparse(word.value) for word in node.keywords},
             )
-            assert called not in calls, f"{file}: {called}"
-            assert "trust_remote_code" not in given, file
+            assert called not in calls, f"{module}: {called}"
+            assert "trust_remote_code" not in given, module
             if called == "torch.load":
-                assert given.get("weights_only") == "True", file
+                assert given.get("weights_only") == "True", module

@@ -31,6 +31,18 @@ MEMORY = 6 << 30
 SECONDS = 20
 """Of processor time that a command line may take; twice as long by the clock, since others compute too."""
 STREAMS = ("stdin", "stdout", "stderr")
+LATE_IMPORTS = (
+    "rich._emoji_codes",
+    "rich.live",
+    "rich.markup",
+    "rich.progress",
+    "tests.cli.container",
+    "tests.cli.faulty_disk",
+    "tiktoken",
+    "torch._dynamo",
+    "typer.rich_utils",
+)
+"""What commands import only when they need it; `torch._dynamo` alone takes a second, in every training."""
 
 
 @dataclass(frozen=True)
@@ -181,13 +193,13 @@ def _streams(terminal: bool, stdin: bytes | None) -> tuple[list[int], list[int],
 def _end_group(pid: int) -> bool:
     """Kills what is left of a child's session; whether there was anything but what is dead already."""
     alive = False
-    for _ in range(20):  # helpers end by themselves when their parent has ended, a moment later
+    for _ in range(500):  # helpers end by themselves when their parent has ended, a moment later
         try:
             os.killpg(pid, 0)
         except ProcessLookupError:
             return False
         alive = True
-        time.sleep(0.05)
+        time.sleep(0.002)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     return alive
@@ -233,7 +245,7 @@ def _import_everything() -> None:
     for module in pkgutil.walk_packages(pellucid.__path__, "pellucid."):
         if not module.name.endswith(("score_kernel", "__main__", "lm_eval_model")):
             importlib.import_module(module.name)
-    for name in ("rich.progress", "rich.live", "rich.markup", "typer.rich_utils", "tests.cli.faulty_disk"):
+    for name in LATE_IMPORTS:
         importlib.import_module(name)
     tree = app.command_tree()
     app.command_tree = lambda *_: tree
