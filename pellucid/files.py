@@ -444,20 +444,22 @@ def read_json(path: Path) -> Any:
         raise FileError(f"{path} is not JSON: {error}.") from None
 
 
-def read_format(path: Path, what: str, format: str, version: int) -> dict[str, Any]:
-    """Returns the table of a JSON file of ours; raises unless its format and version are the given ones."""
-    return check_format(path, read_json(path), what, format, version)
+def read_format(path: Path, what: str, format: str, *versions: int) -> dict[str, Any]:
+    """Returns the table of a JSON file of ours; raises unless it has the format and one of the versions."""
+    return check_format(path, read_json(path), what, format, *versions)
 
 
-def check_format(path: Path, data: Any, what: str, format: str, version: int) -> dict[str, Any]:
-    """Returns the content of a JSON file of ours; raises unless it is a table of that format and version."""
+def check_format(path: Path, data: Any, what: str, format: str, *versions: int) -> dict[str, Any]:
+    """Returns the content of a JSON file of ours; raises unless it is a table of that format and one of the
+    versions."""
     if not isinstance(data, dict) or data.get("format") != format:
         raise FileError(f'{path} is not a {what}: it does not say "format": "{format}".')
     found = data.get("version")
-    if type(found) is not int or found != version:
-        older = isinstance(found, int) and found < version
+    if type(found) is not int or found not in versions:
+        older = isinstance(found, int) and found < max(versions)
         raise FileError(
-            f"{path} has {what} format {show(found)}; this version of Pellucid reads {version}. "
+            f"{path} has {what} format {show(found)}; this version of Pellucid reads "
+            f"{' and '.join(map(str, versions))}. "
             f"Use the version that wrote it{'' if older else ', or a newer one'}."
         )
     return data

@@ -49,6 +49,11 @@ class LazyTensor:
     type: str = ""
     stored: "LazyTensor | None" = None
 
+    def map(self, change: Callable[[Weight], Weight]) -> "LazyTensor":
+        """Returns the weight changed after it is read, its shape and type unchanged."""
+        stored = None if self.stored is None else self.stored.map(change)
+        return LazyTensor(self.shape, lambda: change(self.read()), self.type, stored)
+
     def to_floats(self) -> "LazyTensor":
         """Returns the weight as an array of floats: scale · integer (+ minimum) of a quantized one."""
         return LazyTensor(self.shape, lambda: np.asarray(self.read()), stored=self) if self.type else self
@@ -103,6 +108,18 @@ class LazyWeights(Mapping[str, Array]):
         return [(name, str(list(tensor.shape))) for name, tensor in self.tensors.items()]
 
 
+def as_lazy(weights: Mapping[str, Weight]) -> LazyWeights:
+    """Returns the weights with their shapes and types; those of another mapping are looked up once for it."""
+    if isinstance(weights, LazyWeights):
+        return weights
+
+    def make_tensor(name: str, weight: Weight) -> LazyTensor:
+        type = f"int{weight.bits}" if isinstance(weight, QuantizedWeight) else ""
+        return LazyTensor(np.shape(weight), partial(weights.__getitem__, name), type)
+
+    return LazyWeights({name: make_tensor(name, weight) for name, weight in weights.items()})
+
+
 @dataclass(frozen=True)
 class Pretrained:
     """A config with its weights, tokenizer and provenance.
@@ -129,16 +146,11 @@ class Pretrained:
     def as_stored(self) -> "Pretrained":
         """Returns the same model with its weights as its file has them: quantized ones as a
         `QuantizedWeight`, where its type is one of integers with a scale for each group."""
-        weights = self.weights
-        return replace(self, weights=weights.as_stored()) if isinstance(weights, LazyWeights) else self
+        return replace(self, weights=as_lazy(self.weights).as_stored())
 
     def to_floats(self) -> "Pretrained":
         """Returns the same model with arrays of floats in place of quantized weights."""
-        weights = self.weights
-        if not isinstance(weights, LazyWeights):
-            weights = {name: np.asarray(weight) for name, weight in weights.items()}
-            return replace(self, weights=weights)
-        return replace(self, weights=weights.to_floats())
+        return replace(self, weights=as_lazy(self.weights).to_floats())
 
     @property
     def eos_ids(self) -> list[int]:
@@ -213,6 +225,8 @@ def stored_dtype(pretrained: Pretrained, name: str) -> str:
     """Returns the code of the type in which a weight is stored: F32 where it is quantized, the array's own
     type where it is in no file."""
     code = pretrained.provenance.types.get(name)
+    if as_lazy(pretrained.weights).tensors[name].type:
+        return "F32"
     if code is None:
         own = BY_NAME.get(str(pretrained.weights[name].dtype))
         code = own.code if own else "F32"

@@ -73,6 +73,10 @@ class QuantizedWeight:
                 f"integers and scales {groups}; got {self.integers.dtype} and {got}."
             )
 
+    def __repr__(self) -> str:
+        minimums = "" if self.minimums is None else ", minimums"
+        return f"<QuantizedWeight {list(self.shape)}: int{self.bits}, group={self.group}{minimums}>"
+
     @property
     def shape(self) -> tuple[int, ...]:
         out, width = self.integers.shape
@@ -112,14 +116,41 @@ class QuantizedWeight:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return self.dequantize(np.float32 if dtype is None else dtype)
 
+    def equals(self, other: Self) -> bool:
+        """Whether integers, scales and minimums are the same, bit for bit."""
+        if (self.group, self.bits) != (other.group, other.bits):
+            return False
+        ours, theirs = self.parts(), other.parts()
+        return ours.keys() == theirs.keys() and all(
+            part.shape == theirs[name].shape and part.tobytes() == theirs[name].tobytes()
+            for name, part in ours.items()
+        )
+
+    def parts(self) -> dict[str, Array]:
+        """Returns the arrays by name: integers, scales and, where there are any, minimums."""
+        parts = {"integers": self.integers, "scales": self.scales}
+        return parts if self.minimums is None else parts | {"minimums": self.minimums}
+
     def rows(self, begin: int, end: int) -> Self:
         """Returns the weight of some outputs."""
         return self.take(slice(begin, end))
 
-    def take(self, rows: slice | Array) -> Self:
-        """Returns the weight of these outputs, in this order: nothing is rounded."""
-        minimums = None if self.minimums is None else self.minimums[rows]
-        return type(self)(self.integers[rows], self.scales[rows], minimums, self.group, self.bits)
+    def take(self, rows: slice | Array, width: int | None = None) -> Self:
+        """Returns the weight of these outputs, in this order, and of the first inputs: nothing is rounded."""
+        integers = self.integers[rows, :width]
+        groups = -(-integers.shape[1] // self.group)
+        minimums = None if self.minimums is None else self.minimums[rows, :groups]
+        return type(self)(integers, self.scales[rows, :groups], minimums, self.group, self.bits)
+
+    def __getitem__(self, index: Any) -> "Self | Array":
+        """Returns the weight of some rows and first columns, given as slices; of other indices, numbers."""
+        match index:
+            case slice():
+                return self.take(index)
+            case (slice() as rows, slice(start=None | 0, step=None | 1) as columns):
+                return self.take(rows, columns.stop)
+        numbers: Array = self.dequantize()[index]
+        return numbers
 
 
 def is_quantizable(name: str, shape: tuple[int, ...]) -> bool:

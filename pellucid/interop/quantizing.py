@@ -3,13 +3,33 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from pellucid.errors import UsageError
+from pellucid.errors import UsageError, unknown
 from pellucid.patterns import select
-from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Shape, Weight
-from pellucid.quantized import QuantizedWeight, Scheme, is_quantizable, quantize
+from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Weight, as_lazy
+from pellucid.quantized import SCHEMES, QuantizedWeight, Scheme, is_quantizable, quantize
+
+WEIGHTS = (*SCHEMES, "file")
+"""What the weights of a model may be held as: a named scheme, or as its file has them."""
+
+
+def check_weights(weights: Any) -> str | None:
+    """Returns the name of how weights are held, if it is one; None means floats, or what the folder has."""
+    if weights is not None and weights not in WEIGHTS:
+        raise UsageError(unknown("weights", weights, WEIGHTS))
+    return weights  # type: ignore[no-any-return]
+
+
+def with_weights(pretrained: Pretrained, weights: str | None) -> Pretrained:
+    """Returns the model with its weights held as named: quantized now, or as its file has them."""
+    if (weights := check_weights(weights)) is None:
+        return pretrained
+    if weights == "file":
+        return pretrained.as_stored()
+    return quantize_pretrained(pretrained, Scheme.named(weights))
 
 
 def quantize_pretrained(pretrained: Pretrained, scheme: Scheme, keep: Sequence[str] = ()) -> Pretrained:
@@ -30,12 +50,12 @@ def quantize_pretrained(pretrained: Pretrained, scheme: Scheme, keep: Sequence[s
         except UsageError as error:
             raise UsageError(f"the weight {name}: {error}") from None
 
-    def make_tensor(name: str, shape: Shape) -> LazyTensor:
-        if name in kept or not is_quantizable(name, shape):
-            return LazyTensor(shape, partial(pretrained.weights.__getitem__, name))
-        return LazyTensor(shape, partial(read, name), f"int{scheme.bits}")
-
-    tensors = {name: make_tensor(name, shape) for name, shape in shapes.items()}
+    tensors = {
+        name: LazyTensor(tensor.shape, partial(read, name), f"int{scheme.bits}")
+        if name not in kept and is_quantizable(name, tensor.shape)
+        else tensor
+        for name, tensor in as_lazy(pretrained.weights).tensors.items()
+    }
     return dataclasses.replace(pretrained, weights=LazyWeights(tensors))
 
 

@@ -8,14 +8,15 @@ unchanged, up to the order of a sum. Values are not rotated and stay.
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
-from typing import cast
+from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.parts.positions.rope import Rope
+from pellucid.pretrained import LazyWeights, Weight, as_lazy
 from pellucid.quantized import QuantizedWeight
 
 ROTATED = re.compile(r"blocks\.\d+\.attn\.(q|k)_(proj|norm)\.(weight|bias)")
@@ -41,26 +42,12 @@ def halves_to_pairs(rows: Array, d_head: int) -> Array:
     return np.swapaxes(heads, 1, 2).reshape(rows.shape)
 
 
-class _ReorderedWeights(Mapping[str, Array]):
-    """Weights, those of queries and keys with their rows reordered when they are read."""
-
-    def __init__(self, weights: Mapping[str, Array], layout: str, d_head: int) -> None:
-        self.weights, self.d_head = weights, d_head
-        self.reorder = {"halves": pairs_to_halves, "pairs": halves_to_pairs}[layout]
-
-    def __getitem__(self, name: str) -> Array:
-        array = self.weights[name]
-        if not ROTATED.fullmatch(name):
-            return array
-        if isinstance(array, QuantizedWeight):  # an order of rows: integers and scales alike
-            return cast(Array, array.take(self.reorder(np.arange(len(array.integers)), self.d_head)))
-        return self.reorder(np.asarray(array), self.d_head)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.weights)
-
-    def __len__(self) -> int:
-        return len(self.weights)
+def _reorder(weight: Weight, layout: str, d_head: int) -> Weight:
+    """Returns a weight with its rows in the order of a layout; a quantized one takes its scales along."""
+    order = {"halves": pairs_to_halves, "pairs": halves_to_pairs}[layout]
+    if isinstance(weight, QuantizedWeight):
+        return weight.take(order(np.arange(len(weight.integers)), d_head))
+    return order(np.asarray(weight), d_head)
 
 
 def in_layout(
@@ -71,4 +58,8 @@ def in_layout(
     if not isinstance(positions, Rope) or positions.layout == layout:
         return config, weights
     changed = dataclasses.replace(config, positions=dataclasses.replace(positions, layout=layout))
-    return changed, _ReorderedWeights(weights, layout, config.d_head)
+    reorder = partial(_reorder, layout=layout, d_head=config.d_head)
+    tensors = as_lazy(weights).tensors
+    return changed, LazyWeights(
+        {name: tensor.map(reorder) if ROTATED.fullmatch(name) else tensor for name, tensor in tensors.items()}
+    )

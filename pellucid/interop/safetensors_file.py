@@ -41,11 +41,11 @@ class StoredTensor:
         return decode(self.bits(), self.type)
 
 
-def read_tensors(folder: Path) -> dict[str, StoredTensor]:
+def read_tensors(folder: Path, known: Types = FLOAT_STORAGE) -> dict[str, StoredTensor]:
     """Returns the tensors of a folder: of `model.safetensors`, or of the shards in its index."""
     if has_file(folder, ONE_FILE):
-        return read_file(file_in(folder, ONE_FILE))
-    return read_shards(folder, INDEX, ".safetensors", read_file)
+        return read_file(file_in(folder, ONE_FILE), known)
+    return read_shards(folder, INDEX, ".safetensors", partial(read_file, known=known))
 
 
 def read_shards(

@@ -1,11 +1,13 @@
 """A model: config, weights, tokenizer, the specification that explains it, the fast engine that runs it."""
 
 import dataclasses
+import math
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
@@ -22,10 +24,12 @@ from pellucid.errors import ConfigError, FileError, TokenError, UsageError, show
 from pellucid.explain.derive import Derivation, check_limits, explain
 from pellucid.explain.table import Slice
 from pellucid.format import escape_controls
+from pellucid.interop.quantizing import check_weights, with_weights
 from pellucid.interop.resolve import open_model
 from pellucid.interop.rope_layout import in_layout
 from pellucid.names import asks_for_heads
-from pellucid.pretrained import LazyWeights, Pretrained, Provenance, parameter_count
+from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Provenance, as_lazy, parameter_count
+from pellucid.quantized import QuantizedWeight
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.calibrating import calibrate
 from pellucid.workbench.chatting import chat, chat_prompt
@@ -41,6 +45,7 @@ if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from torch import device as Device
     from torch import dtype as Dtype
 
+    from pellucid.model.quantized_tensor import QuantizedTensor
     from pellucid.model.transformer import Transformer
 
 
@@ -55,19 +60,31 @@ class Model:
     ' B B'
     """
 
-    def __init__(self, pretrained: Pretrained, device: str = "cpu", dtype: "str | Dtype" = "float32") -> None:
-        self.pretrained, self._asked = pretrained, check_engine(device, dtype)
+    def __init__(
+        self,
+        pretrained: Pretrained,
+        device: str = "cpu",
+        dtype: "str | Dtype" = "float32",
+        weights: str | None = None,
+    ) -> None:
+        self.pretrained, self._asked = with_weights(pretrained, weights), check_engine(device, dtype)
         self._module: Transformer | None = None
 
     @classmethod
     def from_pretrained(
-        cls, name: str | os.PathLike[str], *, device: str = "cpu", dtype: "str | Dtype" = "float32"
+        cls,
+        name: str | os.PathLike[str],
+        *,
+        device: str = "cpu",
+        dtype: "str | Dtype" = "float32",
+        weights: str | None = None,
     ) -> "Model":
         """Returns what `pellucid.load` returns, under the name that other libraries use."""
         if not isinstance(name, str) or name:  # `open_model` says what an empty name could be
             name = check_path("name", name)
         check_engine(device, dtype)
-        return cls(open_model(name), device, dtype)
+        check_weights(weights)
+        return cls(open_model(name), device, dtype, weights)
 
     @classmethod
     def from_config(
@@ -106,8 +123,17 @@ class Model:
 
     def __repr__(self) -> str:
         count = parameter_count(self.config.parameters())
-        text = f"<Model {self.name}: {count:,} parameters, {self.dtype} on {self.device}>"
+        text = (
+            f"<Model {self.name}: {count:,} parameters, {self._weight_type()}{self.dtype} on {self.device}>"
+        )
         return escape_controls(text, keep="")
+
+    def _weight_type(self) -> str:
+        """Returns "int4 weights, ", the type that most of the quantized numbers have; "" without one."""
+        counts = Counter[str]()
+        for tensor in as_lazy(self.pretrained.weights).tensors.values():
+            counts[tensor.type] += math.prod(tensor.shape) if tensor.type else 0
+        return "".join(f"{type} weights, " for type, count in counts.most_common(1) if count)
 
     @property
     def name(self) -> str:
@@ -137,10 +163,13 @@ class Model:
     @property
     def weights(self) -> Mapping[str, Array]:
         """Every parameter as an array, by name, as it now is: of the file, or of the module where it was
-        trained. Each is read when it is asked for."""
+        trained. Each is read when it is asked for. `np.asarray` gives the numbers of a quantized one."""
         if self._module is None:
             return self.pretrained.weights
-        return LazyWeights.from_function(self.config.parameters(), self._weight)
+        tensors = as_lazy(self.pretrained.weights).tensors
+        return LazyWeights(
+            {name: LazyTensor(t.shape, partial(self._weight, name), t.type) for name, t in tensors.items()}
+        )
 
     @property
     def module(self) -> "Transformer":
@@ -160,18 +189,18 @@ class Model:
         return self._module
 
     def modified_weight(self, name: str) -> "Tensor | None":
-        """Returns the module's parameter if it is no longer the file's weight, else None."""
+        """Returns the module's parameter if it is no longer the file's weight, else None; of a quantized one
+        its numbers in float64."""
         if self._module is None:
             return None
         import torch
 
-        try:
-            held = self._module.get_parameter(name).detach()
-        except AttributeError:
-            raise UsageError(f"the module no longer has the parameter {name}.") from None
-        array = self.pretrained.weights[name]
+        held, array = self._held_weight(name), self.pretrained.weights[name]
         if held.shape != array.shape:
             raise UsageError(f"the module's {name} is {tuple(held.shape)}, no longer {array.shape}.")
+        if not isinstance(held, torch.Tensor):
+            same = isinstance(array, QuantizedWeight) and held.to_weight().equals(array)
+            return None if same else held.dequantize(torch.float64)
         if dtype_name(held.dtype) != self._asked[1]:
             return held
         given = torch.from_numpy(np.require(array, requirements=("C", "W"))).to(held.dtype)
@@ -179,8 +208,26 @@ class Model:
         return None if torch.equal(*bits) else held
 
     def _weight(self, name: str) -> Array:
-        held = self.modified_weight(name)
-        return self.pretrained.weights[name] if held is None else held.clone().double().cpu().numpy()
+        import torch
+
+        modified = self.modified_weight(name)
+        if modified is None:
+            return self.pretrained.weights[name]
+        held = self._held_weight(name)
+        if isinstance(held, torch.Tensor):
+            return modified.clone().double().cpu().numpy()
+        return cast(Array, held.to_weight())
+
+    def _held_weight(self, name: str) -> "Tensor | QuantizedTensor":
+        """Returns what the module holds in place of a parameter, without its graph."""
+        from pellucid.model.quantized_tensor import QuantizedTensor
+
+        owner, _, last = name.rpartition(".")
+        try:
+            held = getattr(self.module.get_submodule(owner), last)
+        except AttributeError:
+            raise UsageError(f"the module no longer has the parameter {name}.") from None
+        return held if isinstance(held, QuantizedTensor) else held.detach()
 
     def resolve_device(self) -> "Device":
         """Returns the device as a `torch.device`, if it can be used here."""
@@ -372,7 +419,7 @@ class Model:
     def _as_it_is(self) -> Pretrained:
         """With what has been trained, each weight in the type that it now has."""
         held = {name: self.modified_weight(name) for name in self.config.parameters()}
-        types = {
+        types = {  # of a quantized weight none is used
             name: dtype_code(dtype_name(value.dtype)) or "F32"
             for name, value in held.items()
             if value is not None

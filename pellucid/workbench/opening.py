@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from pellucid.workbench import calibrating, evaluating, tracing
+from pellucid.workbench import calibrating, evaluating, quantizing, tracing
 from pellucid.workbench.model import Model
 
 if TYPE_CHECKING:
@@ -15,18 +15,26 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def load(name: str | os.PathLike[str], *, device: str = "cpu", dtype: "str | Dtype" = "float32") -> Model:
+def load(
+    name: str | os.PathLike[str],
+    *,
+    device: str = "cpu",
+    dtype: "str | Dtype" = "float32",
+    weights: str | None = None,
+) -> Model:
     """Returns a model with its weights.
 
     `name` is a folder (Pellucid's or Hugging Face's), a run or its folder, a `.gguf` or `.toml` file, the
     name of a fetched model ("smollm2") or of the teaching model ("abcd"). `device` and `dtype` are those of
-    the fast engine; the specification always computes in float64.
+    the fast engine; the specification always computes in float64. `weights` quantizes the matrices, "int8"
+    or "int4", or holds them as the file has them, "file": a GGUF's own blocks. Without it they are floats, or
+    what a folder of quantized weights holds.
 
     >>> import pellucid
     >>> pellucid.load("abcd", dtype="float64")
     <Model abcd: 28 parameters, float64 on cpu>
     """
-    return Model.from_pretrained(name, device=device, dtype=dtype)
+    return Model.from_pretrained(name, device=device, dtype=dtype, weights=weights)
 
 
 def takes_name(
@@ -46,3 +54,4 @@ def takes_name(
 trace = takes_name(tracing.trace)
 evaluate = takes_name(evaluating.evaluate)
 calibrate = takes_name(calibrating.calibrate)
+quantize = takes_name(quantizing.quantize)

@@ -92,7 +92,9 @@ def changed(folder: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"version": 2}, "has model format 2; this version of Pellucid reads 1"),
+        ({"version": 3}, "has model format 3; this version of Pellucid reads 1 and 2"),
+        ({"version": 2}, "quantization is None"),
+        ({"quantization": {"embed.weight": {"bits": 8, "group": 6, "minimums": False}}}, "'quantization'"),
         ({"version": None}, "has model format None"),
         ({"format": "other"}, "is not a model"),
         ({"name": 3}, "name is 3"),
