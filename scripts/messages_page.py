@@ -56,14 +56,15 @@ def messages(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Yields the class and the message of every error that is built in a module."""
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
-            values = _assigned(function)
-            for node in _own_nodes(function):
+            nodes = list(_own_nodes(function))
+            for node in nodes:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
                     name = node.func.id
                     if name in CLASSES:
-                        yield name, render(node.args[0], values)
+                        yield name, render(node.args[0], _assigned(nodes))
                     elif name in BUILDERS and function.name != name:
                         kind, form = BUILDERS[name]
+                        values = _assigned(nodes)
                         yield kind, form.format(*(render(argument, values) for argument in node.args))
 
 
@@ -77,12 +78,12 @@ def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
             stack += reversed(list(ast.iter_child_nodes(node)))
 
 
-def _assigned(function: ast.FunctionDef) -> dict[str, ast.expr]:
+def _assigned(nodes: list[ast.AST]) -> dict[str, ast.expr]:
     """Returns the texts that a function gives a name before it uses them in a message."""
     texts = (ast.JoinedStr, ast.Constant, ast.BinOp, ast.IfExp)
     return {
         target.id: node.value
-        for node in _own_nodes(function)
+        for node in nodes
         if isinstance(node, ast.Assign) and isinstance(node.value, texts)
         for target in node.targets
         if isinstance(target, ast.Name)

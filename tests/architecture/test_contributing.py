@@ -114,7 +114,8 @@ def test_it_is_costed_and_explained(config: ModelConfig) -> None:
 
 @pytest.mark.usefixtures("_added")
 def test_it_is_verified() -> None:
-    subject = Subject(Model(random_models.model(random_models.LLAMA | KERPLE | REGLU)))
+    """Above 10 s on a busy machine: all quick checks, one layer being as good as two."""
+    subject = Subject(Model(random_models.model(random_models.LLAMA | {"n_layer": 1} | KERPLE | REGLU)))
     for check in CHECKS:
         if check.quick:
             finding = check.measure(subject)

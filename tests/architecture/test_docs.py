@@ -15,6 +15,7 @@ PAGES = sorted(path for path in ROOT.rglob("*.md") if ".venv" not in path.parts)
 
 
 def test_generated_pages_are_up_to_date() -> None:
+    """Above 10 s: every command and every example of every page runs."""
     command = [sys.executable, str(ROOT / "scripts" / "generate_docs.py"), "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

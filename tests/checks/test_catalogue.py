@@ -1,5 +1,6 @@
 """Every check passes on a healthy model, or says why it was not made."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 import pellucid
 from pellucid.checks.catalogue import CHECKS, verify
 from pellucid.checks.check import LENGTH, Check, Subject
-from pellucid.judge.verdict import Finding
+from pellucid.judge.verdict import Finding, Verdict
 from pellucid.pretrained import Pretrained
 from pellucid.workbench import Model
 from tests.interop.gguf import random_models
@@ -77,13 +78,17 @@ def test_every_check_has_a_unique_name_and_a_budget() -> None:
     assert all(check.budget for check in CHECKS)
 
 
-def test_quick_omits_the_slow_checks_and_before_is_called_for_each_check() -> None:
+def test_quick_omits_the_slow_checks_and_before_is_called_for_each_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[str] = []
 
     def after(finding: Finding) -> None:
         assert seen[-1] == finding.name
         assert finding.seconds >= 0
 
+    called = [replace(check, measure=lambda subject: Finding(Verdict.EQUAL, "0")) for check in CHECKS]
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", called)
     report = verify("abcd", quick=True, before=lambda check: seen.append(check.name), after=after)
     assert [finding.name for finding in report.findings] == seen and not report.not_run
     assert seen == [check.name for check in CHECKS if check.quick]
@@ -109,7 +114,7 @@ def subject(**more: object) -> Subject:
 
 
 def test_a_model_without_a_tokenizer_is_verified_on_ids() -> None:
-    given: Pretrained = random_models.model(random_models.LLAMA, tokenizer=None)
+    given: Pretrained = random_models.model(random_models.LLAMA | {"n_layer": 1}, tokenizer=None)
     mute = Subject(Model(given))
     assert len(mute.ids) == LENGTH
     found = {check.name: check.measure(mute) for check in CHECKS if check.quick}
@@ -129,7 +134,7 @@ def test_a_model_that_sees_ahead_has_no_cache_to_check() -> None:
 
 @pytest.mark.parametrize("context", [1, 3])
 def test_a_model_with_hardly_any_context_is_verified(context: int) -> None:
-    short = subject(context_length=context)
+    short = subject(context_length=context, n_layer=1)
     for check in CHECKS:
         if check.name != "compiled":
             finding = check.measure(short)

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from pellucid.checks.catalogue import CHECKS
 from pellucid.cli.app import command_tree, leaf_commands
 from pellucid.cli.examples import EXAMPLES
 from pellucid.server.http.listen import SignalledServer
 from pellucid.sheets.file import write_sheet
+from tests.cli import container
 from tests.cli.commands import Shell
 from tests.cli.test_export import save_tiny
 from tests.interop.test_pickled import pickled_folder
@@ -32,6 +34,7 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pellucid.server.explore.open_browser", lambda address: True)
     monkeypatch.setattr("pellucid.server.http.listen.SignalledServer.main_loop", end_at_once)
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", container.without_numbers(CHECKS))
     return Shell(capsys, monkeypatch)
 
 
