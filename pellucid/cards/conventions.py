@@ -18,6 +18,7 @@ import numpy as np
 from pellucid import parts
 from pellucid.config import BIAS_PLACES, ModelConfig
 from pellucid.cost import cost, total
+from pellucid.dtypes import FLOAT_STORAGE
 from pellucid.format import format_bytes, pluralize
 from pellucid.parts import Part
 from pellucid.pretrained import Pretrained, Provenance
@@ -279,6 +280,10 @@ def _storage(config: ModelConfig, source: Provenance) -> Iterator[CardRow]:
         + (f", {format_bytes(numbers[type] * BYTES[type])}" if type in BYTES else "")
         for type, count in counts.most_common()
     ]
+    if any(type not in FLOAT_STORAGE for type in numbers):
+        known = sum(count * BYTES[type] for type, count in numbers.items() if type in BYTES)
+        size = known if all(type in BYTES for type in numbers) else source.bytes
+        shown.append(f"{8 * size / sum(numbers.values()):.3g} bits per weight")
     yield CardRow(
         "stored as", "; ".join(shown), "quantized weights differ a little from the original: compare by loss"
     )

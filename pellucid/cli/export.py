@@ -16,7 +16,9 @@ def export(
     type: Annotated[
         str | None,
         typer.Option(
-            "--type", help="The type of a GGUF file: F32, F16 or Q8_0; F16 if omitted.", metavar="TYPE"
+            "--type",
+            help="The type of a GGUF file: F32, F16 or Q8_0; F16 if omitted, of quantized weights their own.",
+            metavar="TYPE",
         ),
     ] = None,
     no_tokenizer: Annotated[
@@ -29,8 +31,10 @@ def export(
     force: Force = False,
 ) -> None:
     """Write a model for other programs, or as a Pellucid folder: complete, or not at all."""
-    from pellucid.workbench.exporting import describe_files
+    from pellucid.workbench.exporting import describe_files, describe_widening
     from pellucid.workbench.exporting import export as write
 
     write(model, output, to, dtype=dtype, type=type, tokenizer=not no_tokenizer, adapter=adapter, force=force)
     print(describe_files(output))
+    if to == "hf" and (note := describe_widening(model)):
+        print(note)

@@ -31,7 +31,7 @@ def resolve_recipe(recipe: Recipe) -> tuple[Recipe, Pretrained | None]:
     if not recipe.start:
         recipe.config(recipe.data.vocab_size or 1)  # refused now, and not after hours of encoding a text
         return recipe, None
-    start = open_model(recipe.start)
+    start = open_model(recipe.start).to_floats()
     if start.tokenizer is None:
         raise ConfigError(f"start={recipe.start!r} has no tokenizer, so it cannot be trained on text.")
     longest = start.config.context_length

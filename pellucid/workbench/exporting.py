@@ -6,13 +6,13 @@ from pathlib import Path
 
 from pellucid.errors import FileError, UsageError, unknown
 from pellucid.files import check_output
-from pellucid.format import format_bytes
+from pellucid.format import format_bytes, pluralize
 from pellucid.interop import gguf, huggingface, model_folder
 from pellucid.interop.adapter import merge_adapter, read_adapter
 from pellucid.interop.folder import GGUF_FILE, MODEL_FOLDER
 from pellucid.interop.library import size_of
 from pellucid.interop.resolve import open_model
-from pellucid.pretrained import parameter_count
+from pellucid.pretrained import as_lazy, parameter_count
 
 FORMATS = ("hf", "gguf", "pellucid")
 
@@ -30,7 +30,8 @@ def export(
 ) -> None:
     """Writes a model whole or not at all, with an adapter merged and without its tokenizer where asked.
 
-    `dtype` is that of a folder, by default the source's; `type` that of a GGUF file, by default F16.
+    `dtype` is that of a folder, by default the source's; `type` that of a GGUF file, by default F16, and for
+    quantized weights the type that holds their integers. A Hugging Face folder gets their numbers in float32.
     """
     output, is_gguf = Path(output), to == "gguf"
     if to not in FORMATS:
@@ -48,10 +49,18 @@ def export(
     if adapter is not None:
         found = merge_adapter(found, read_adapter(Path(adapter), found.config))
     if is_gguf:
-        gguf.write(output, found, type or "F16", force)
+        gguf.write(output, found, type, force)
     else:
         write = huggingface.write if to == "hf" else model_folder.write
         write(output, found, dtype, force=force)
+
+
+def describe_widening(model: str | Path) -> str:
+    """Returns one line where a folder without quantized weights got their numbers, "" where none are."""
+    count = len(as_lazy(open_model(model).weights).types)
+    return (
+        f"{pluralize(count, 'quantized weight')} written as float32, the numbers unchanged" if count else ""
+    )
 
 
 def describe_files(path: Path) -> str:

@@ -1,6 +1,7 @@
 """The card leaves no choice out, and the probe's wrong conventions are the mistakes that they claim to be."""
 
 import dataclasses
+import math
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from pellucid.cards.conventions import card
 from pellucid.cards.probe import ALTERNATIVES, Case
 from pellucid.config import ModelConfig, preset, presets
 from pellucid.errors import TokenError
+from pellucid.interop import model_folder
+from pellucid.interop.quantizing import quantize_pretrained
 from pellucid.interop.resolve import open_model
 from pellucid.parts.mlps import GeluTanh
 from pellucid.parts.norms import LayerNormConfig, RmsNormConfig
@@ -21,7 +24,8 @@ from pellucid.parts.positions import PositionsConfig, RotaryAngles
 from pellucid.parts.positions.learned import Learned
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.unembeddings import LinearUnembedding
-from pellucid.pretrained import Pretrained, Provenance
+from pellucid.pretrained import Pretrained, Provenance, parameter_count
+from pellucid.quantized import Scheme
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 from pellucid.text.tokenizer import Special
@@ -99,7 +103,9 @@ def test_the_card_of_a_file_says_what_the_file_says() -> None:
     assert made["bos"].value == "a text does not begin with bos (<s> exists)"
     assert made["eos"].value == "1 (</s>), 99 (not in the tokenizer)"
     assert made["chat template"].value == "7 characters"
-    assert made["stored as"].value.endswith("; Q8_0: 1 tensor, 128 numbers, 136 B")
+    assert "; Q8_0: 1 tensor, 128 numbers, 136 B; " in made["stored as"].value
+    assert made["stored as"].value.endswith(" bits per weight")
+    assert "per weight" not in card("abcd", LLAMA, open_model("abcd"))["stored as"].value
     with_bos = card("x", LLAMA, pretrained(LLAMA, add_bos=True))
     assert with_bos["bos"].value == "a text begins with <s>"
     assert with_bos["eos"].value == "1 (</s>)"  # the tokenizer's, where the file names none
@@ -128,6 +134,21 @@ def test_what_a_stored_number_takes_is_what_the_reader_says() -> None:
         if name in BY_NAME:
             assert size == BY_NAME[name].bytes(BY_NAME[name].size) / BY_NAME[name].size, name
     assert set(BY_NAME) <= set(conventions.BYTES)
+
+
+@pytest.mark.parametrize(("scheme", "bits"), [(Scheme(8), 8 + 16 / 64), (Scheme(4, 32), 4 + 32 / 32)])
+def test_the_card_of_quantized_weights_says_their_bits(tmp_path: Path, scheme: Scheme, bits: float) -> None:
+    config = dataclasses.replace(LLAMA, vocab_size=64, d_model=64, d_ff=64, n_head=1, n_kv_head=1, d_head=64)
+    arrays = {name: array.astype(np.float32) for name, array in weights_of(config).items()}
+    floats = pretrained(config, weights=arrays, tokenizer=None)
+    model_folder.write(tmp_path / "m", quantize_pretrained(floats, scheme))
+    found = open_model(tmp_path / "m")
+    shown = card("m", config, found)["stored as"].value
+    assert shown.startswith(f"INT{scheme.bits}: ")
+    vectors = sum(math.prod(shape) for shape in config.parameters().values() if len(shape) == 1)
+    count = parameter_count(config.parameters())
+    wanted = (bits * (count - vectors) + 32 * vectors) / count
+    assert shown.endswith(f"; {wanted:.3g} bits per weight")
 
 
 # ---- the probe

@@ -9,6 +9,8 @@ import pytest
 
 from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
+from pellucid.interop.quantizing import quantize_pretrained
+from pellucid.quantized import Scheme
 from pellucid.training.events import Evaluated
 from pellucid.training.history.rebuild import rebuild_step
 from pellucid.training.recipe import Recipe
@@ -40,6 +42,16 @@ def test_a_run_of_no_steps_gives_back_the_model_that_it_started_from(tmp_path: P
     assert (after.chat_template, after.add_bos, after.generation) == tuple(settings.values())
     assert before.tokenizer is not None and after.tokenizer is not None
     assert after.tokenizer.encode(small_models.TEXT) == before.tokenizer.encode(small_models.TEXT)
+
+
+def test_a_model_with_quantized_weights_is_trained_as_floats(tmp_path: Path, text: Path) -> None:
+    floats, start, out = small_models.folder(tmp_path / "floats"), tmp_path / "start", tmp_path / "out"
+    quantized = quantize_pretrained(model_folder.read(floats), Scheme(8))
+    model_folder.write(start, quantized)
+    started(out, small_models.table(out, start, text), "steps=0")
+    after = model_folder.read(out / "model")
+    for name, weight in quantized.weights.items():
+        np.testing.assert_array_equal(after.weights[name], np.asarray(weight), err_msg=name)
 
 
 def test_a_model_learns_from_the_text_with_its_own_tokenizer(tmp_path: Path, text: Path) -> None:

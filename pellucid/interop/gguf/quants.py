@@ -70,6 +70,49 @@ def read_blocks(type: Type, data: memoryview, rows: int) -> QuantizedWeight:
     return QuantizedWeight(integers.reshape(rows, -1), scales, minimums, type.size, type.bits)
 
 
+def find_type(weight: QuantizedWeight) -> Type | None:
+    """Returns the type whose blocks hold a quantized weight exactly, None where there is none: a row must
+    fill whole blocks, and a block must lie in one group."""
+    width, has_minimums = weight.shape[1], weight.minimums is not None
+    for type in TYPES:
+        if type.bits == weight.bits and ("m" in (type.block.names or ())) == has_minimums:
+            fits = width % type.size == 0 and (weight.group >= width or weight.group % type.size == 0)
+            return type if fits else None
+    return None
+
+
+def write_blocks(type: Type, weight: QuantizedWeight, name: str) -> Iterator[bytes]:
+    """Yields the blocks of a quantized weight, a chunk of rows at a time; a group of several blocks repeats
+    its scale in each. `name` is the weight's, for messages."""
+    blocks_of_row = weight.shape[1] // type.size
+    repeats = -(-min(weight.group, weight.shape[1]) // type.size)
+    if not all(np.isfinite(part).all() for key, part in weight.parts().items() if key != "integers"):
+        raise FileError(f"the weight {name} holds NaN or Inf, so the model cannot be exported.")
+    step = max(1, CHUNK // weight.shape[1])
+    for at in range(0, weight.shape[0], step):
+        some = weight.rows(at, at + step)
+        blocks = np.empty((some.shape[0], blocks_of_row), type.block)
+        blocks["d"] = np.repeat(some.scales, repeats, 1)[:, :blocks_of_row]
+        if some.minimums is not None:
+            blocks["m"] = np.repeat(some.minimums, repeats, 1)[:, :blocks_of_row]
+        _fill_integers(type, blocks, some.integers.reshape(*blocks.shape, type.size))
+        yield blocks.tobytes()
+
+
+def _fill_integers(type: Type, blocks: Array, integers: Array) -> None:
+    """Writes integers [… 32] into blocks […]: bytes, or nibbles of 4 bits with the fifth bits beside them;
+    those without a minimum are stored from 0."""
+    if type.bits == 8:
+        blocks["q"] = integers
+        return
+    shift = 0 if "m" in (type.block.names or ()) else 2 ** (type.bits - 1)
+    q = (integers + np.int8(shift)).view(np.uint8)
+    low = q & np.uint8(15)
+    blocks["q"] = low[..., :16] | (low[..., 16:] << 4)
+    if type.bits == 5:
+        blocks["high"] = np.packbits(q >> 4, axis=-1, bitorder="little")
+
+
 def quantize(type: Type, numbers: Array, name: str) -> Iterator[bytes]:
     """Yields the blocks of some numbers, a chunk at a time; `name` is the tensor's, for messages."""
     assert type.encode is not None, f"{type.name} is only read"

@@ -3,7 +3,8 @@
 import dataclasses
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,60 +32,69 @@ from pellucid.interop.gguf.container import (
     require_support,
 )
 from pellucid.interop.gguf.metadata import Metadata
-from pellucid.interop.gguf.quants import BY_NAME, Array, Type, quantize
+from pellucid.interop.gguf.quants import BY_NAME, Array, Type, find_type, quantize, write_blocks
 from pellucid.interop.gguf.reading import read
 from pellucid.interop.gguf.tokenizer import companions_metadata
 from pellucid.interop.rope_layout import in_layout
 from pellucid.parts.dropouts import NoDropout
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
-from pellucid.pretrained import Pretrained, Shape, check_token_ids
+from pellucid.pretrained import LazyWeights, Pretrained, Shape, as_lazy, check_token_ids
+from pellucid.quantized import QuantizedWeight
 
 KINDS = {"F32": 0, "F16": 1, "Q8_0": 7}
 """The type of the matrices, and its number in general.file_type."""
+FILE_TYPES = KINDS | {"Q4_0": 2, "Q4_1": 3, "Q5_0": 8, "Q5_1": 9}
+"""The numbers of all types that a file is written with."""
 
 UINT32, INT32 = 4, 5
 
 
 @dataclass(frozen=True)
 class OutputTensor:
-    """One tensor of the file, and the weights that it holds, concatenated by rows."""
+    """One tensor of the file, and the weights that it holds, concatenated by rows; `is_exact` where they are
+    quantized weights whose integers it stores."""
 
     name: str
     weights: tuple[str, ...]
     shape: Shape
     type: Type
+    is_exact: bool = False
 
     @property
     def bytes(self) -> int:
         return self.type.bytes(math.prod(self.shape))
 
 
-def write(path: str | Path, pretrained: Pretrained, kind: str = "F16", force: bool = False) -> None:
+def write(path: str | Path, pretrained: Pretrained, kind: str | None = None, force: bool = False) -> None:
     """Writes a model with its matrices as F32, F16 or Q8_0; vectors stay F32, as in llama.cpp's
-    own files. `force` replaces an existing GGUF file."""
-    if kind not in KINDS:
+    own files. `force` replaces an existing GGUF file.
+
+    Without a `kind`, floats are F16, and a quantized matrix keeps its integers where a type has blocks for
+    them: nothing is rounded again."""
+    if kind is not None and kind not in KINDS:
         raise FileError(unknown("the type of a GGUF file", kind, KINDS))
     check_token_ids(pretrained)
     name, architecture = _architecture_for(pretrained)
     config, weights = in_layout(_inference_config(pretrained.config), pretrained.weights, architecture.layout)
+    matrices = list(_plan_tensors(architecture, config, as_lazy(weights), kind))
     metadata: dict[str, Value] = {
         "general.architecture": name,
         "general.type": "model",
         "general.name": pretrained.name,
-        "general.file_type": KINDS[kind],
+        "general.file_type": FILE_TYPES[kind or _most_used(matrices)],
         "general.quantization_version": 2,
         **{f"{name}.{key}": value for key, value in architecture.metadata(config).items()},
         **companions_metadata(pretrained),
     }
     tables = architecture.numbers(config)
     tensors = [OutputTensor(name, (name,), table.shape, BY_NAME["F32"]) for name, table in tables.items()]
-    tensors += _plan_tensors(architecture, config, kind)
+    tensors += matrices
     with new_model_file(Path(path), force, read) as file:
         header = _encode_header(metadata, tensors)
         file.write(header + bytes(align(len(header), ALIGNMENT) - len(header)))
         for tensor in tensors:
-            for piece in quantize(tensor.type, _read_values(tensor, weights, tables), tensor.name):
+            for piece in _encode_tensor(tensor, weights, tables):
                 file.write(piece)
             file.write(bytes(align(tensor.bytes, ALIGNMENT) - tensor.bytes))
 
@@ -155,23 +165,58 @@ def _is_close(has: Any, wanted: Any) -> bool:
     return bool(has == wanted)
 
 
-def _plan_tensors(architecture: Architecture, config: ModelConfig, kind: str) -> Iterator[OutputTensor]:
+def _plan_tensors(
+    architecture: Architecture, config: ModelConfig, weights: LazyWeights, kind: str | None
+) -> Iterator[OutputTensor]:
     """Yields the tensors in the order of the computation; several weights may share one."""
     places, shapes = architecture.places(config.n_layer), config.parameters()
     shared: dict[str, list[str]] = {}
     for weight in sorted(shapes, key=lambda weight: places[weight].part):
         shared.setdefault(places[weight].tensor, []).append(weight)
     for name in dict.fromkeys(places[weight].tensor for weight in shapes):
-        weights = shared[name]
-        shape = (sum(shapes[weight][0] for weight in weights), *shapes[weights[0]][1:])
+        held = tuple(shared[name])
+        shape = (sum(shapes[weight][0] for weight in held), *shapes[held[0]][1:])
         small = len(shape) == 1 or name in architecture.always_f32
+        if kind is None and not small and (exact := _find_exact_type(held, weights)):
+            yield OutputTensor(name, held, shape, exact, is_exact=True)
+            continue
         # A row that does not fill its blocks is F16, as in llama.cpp's own converter.
-        fits = shape[-1] % BY_NAME[kind].size == 0
-        yield OutputTensor(name, tuple(weights), shape, BY_NAME["F32" if small else kind if fits else "F16"])
+        fits = kind is not None and shape[-1] % BY_NAME[kind].size == 0
+        yield OutputTensor(name, held, shape, BY_NAME["F32" if small else kind if kind and fits else "F16"])
+
+
+def _find_exact_type(names: Sequence[str], weights: LazyWeights) -> Type | None:
+    """Returns the one type whose blocks hold all of these weights exactly, where there is one."""
+    found = set[Type | None]()
+    for name in names:
+        weight = weights[name] if weights.tensors[name].type else None
+        found.add(find_type(weight) if isinstance(weight, QuantizedWeight) else None)
+    return found.pop() if len(found) == 1 else None
+
+
+def _most_used(tensors: Sequence[OutputTensor]) -> str:
+    """Returns the type of most numbers of the matrices."""
+    counts = Counter[str]()
+    for tensor in tensors:
+        counts[tensor.type.name] += math.prod(tensor.shape)
+    return counts.most_common(1)[0][0]
+
+
+def _encode_tensor(
+    tensor: OutputTensor, weights: Mapping[str, Array], tables: Mapping[str, Array]
+) -> Iterator[bytes]:
+    """Yields the bytes of a tensor; those of several weights follow each other, as their rows do."""
+    if not tensor.is_exact:
+        yield from quantize(tensor.type, _read_values(tensor, weights, tables), tensor.name)
+        return
+    for name in tensor.weights:
+        weight = weights[name]
+        assert isinstance(weight, QuantizedWeight)
+        yield from write_blocks(tensor.type, weight, name)
 
 
 def _read_values(tensor: OutputTensor, weights: Mapping[str, Array], tables: Mapping[str, Array]) -> Array:
-    parts = [tables[name] if name in tables else weights[name] for name in tensor.weights]
+    parts = [np.asarray(tables[name] if name in tables else weights[name]) for name in tensor.weights]
     return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts), dtype=np.float32)
 
 

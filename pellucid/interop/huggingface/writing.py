@@ -25,7 +25,7 @@ def write(
     force: bool = False,
 ) -> None:
     """Writes a new folder that `transformers` opens; `force` replaces an existing model. Without a
-    `dtype` every weight keeps the type of its file."""
+    `dtype` every weight keeps the type of its file; the numbers of a quantized one are float32."""
     check_token_ids(pretrained)
     config, weights = in_layout(pretrained.config, pretrained.weights, "halves")
     model_type = find_family(config, pretrained.provenance.architecture)

@@ -13,7 +13,9 @@ from pellucid.errors import FileError
 from pellucid.interop import gguf
 from pellucid.interop.gguf.pre_tokenizers import PRE_TOKENIZERS
 from pellucid.interop.gguf.tokenizer import companions_metadata
+from pellucid.interop.quantizing import quantize_pretrained
 from pellucid.pretrained import Pretrained
+from pellucid.quantized import Scheme
 from pellucid.reference.training import forward
 from pellucid.text import alphabet
 from tests.interop.gguf.random_models import (
@@ -163,6 +165,17 @@ def test_llama_cpp_continues_a_rewritten_model_as_the_specification_does(
         wanted, found = log_probabilities(read, ids), theirs.next(ids, 5)
         assert max(abs(wanted[id] - value) for id, value in found.items()) < tolerance
         ids.append(int(wanted.argmax()))
+
+
+@pytest.mark.parametrize("scheme", [Scheme(8), Scheme(4, 32)], ids=str)
+def test_llama_cpp_reads_our_quantized_weights_as_we_do(scheme: Scheme, tmp_path: Path) -> None:
+    """It brings activations to 8 bits, which leaves a difference; a wrong scale or nibble leaves far more."""
+    ours = quantize_pretrained(model(LLAMA), scheme)
+    gguf.write(tmp_path / "m.gguf", ours)
+    theirs = LlamaCpp(tmp_path / "m.gguf").next(IDS, 272)
+    wanted = log_probabilities(ours.to_floats(), IDS)
+    assert max(abs(wanted[id] - value) for id, value in theirs.items()) < 0.5
+    assert max(abs(wanted[::-1][id] - value) for id, value in theirs.items()) > 2
 
 
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
