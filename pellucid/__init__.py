@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
     from pellucid.workbench.explaining import explain
     from pellucid.workbench.looking import look
     from pellucid.workbench.model import Model
-    from pellucid.workbench.opening import calibrate, evaluate, load, trace
+    from pellucid.workbench.opening import calibrate, evaluate, load, quantize, trace
     from pellucid.workbench.tokenizers import compare_tokenizers
     from pellucid.workbench.training import train
 
@@ -67,6 +67,7 @@ __all__ = [
     "look",
     "make_page",
     "ops",
+    "quantize",
     "record",
     "trace",
     "train",
@@ -88,7 +89,7 @@ _HOMES = {
     "pellucid.workbench.explaining": ("explain",),
     "pellucid.workbench.looking": ("look",),
     "pellucid.workbench.model": ("Model",),
-    "pellucid.workbench.opening": ("calibrate", "evaluate", "load", "trace"),
+    "pellucid.workbench.opening": ("calibrate", "evaluate", "load", "quantize", "trace"),
     "pellucid.workbench.tokenizers": ("compare_tokenizers",),
     "pellucid.workbench.training": ("train",),
 }

@@ -24,6 +24,7 @@ FUNCTIONS = [
     "load",
     "look",
     "make_page",
+    "quantize",
     "record",
     "trace",
     "train",

@@ -32,6 +32,7 @@ COMMANDS: dict[str, Callable[[], Any]] = {
     "serve": lambda: import_module("pellucid.cli.serve").serve,
     "evaluate": lambda: import_module("pellucid.cli.evaluate").evaluate,
     "calibrate": lambda: import_module("pellucid.cli.calibrate").calibrate,
+    "quantize": lambda: import_module("pellucid.cli.quantize").quantize,
     "explain": lambda: import_module("pellucid.cli.explain").explain,
     "explore": lambda: import_module("pellucid.cli.explore").explore,
     "trace": lambda: import_module("pellucid.cli.trace").trace,

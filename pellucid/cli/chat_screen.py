@@ -19,6 +19,7 @@ from pellucid.cli.word_wrap import WordWrap
 from pellucid.errors import PellucidError
 from pellucid.format import escape_controls, format_count, pluralize
 from pellucid.pretrained import parameter_count
+from pellucid.workbench.quantizing import describe_cost
 
 if TYPE_CHECKING:
     from pellucid.workbench.conversation import ChatAnswer, Conversation
@@ -55,6 +56,8 @@ class ChatScreen:
             f"{model.name}: {format_count(count)} parameters, {model.dtype} on {model.device}, context "
             f"{model.config.context_length:,} tokens"
         )
+        if cost := describe_cost(model):
+            self.note(cost)
         names = self.conversation.sampling.given
         by = list(dict.fromkeys(ORIGINS.get(word, word) for word in map(origins.get, names) if word))
         settings, source = self.describe_settings(names), f" ({', '.join(by)})" if by else ""

@@ -23,6 +23,10 @@ EXAMPLES = {
         "pellucid calibrate runs/a my.txt --split paragraph -o calibration.html",
         "pellucid calibrate runs/a my.txt --quantize Q4_0 --temperatures 0.7,1.5 --trace calibration.json",
     ),
+    "quantize": (
+        "pellucid quantize runs/a --bits 8 -o my-int8",
+        "pellucid quantize runs/a --bits 4 --keep embed.weight --bill --on my.txt --tokens 200",
+    ),
     "explain": (
         'pellucid explain abcd "A B" --at "probs[t=1,v=2]" --depth 2',
         "pellucid explain ledger.json --token 7",

@@ -5,7 +5,7 @@ from pathlib import Path
 from pellucid.errors import UsageError
 from pellucid.figures.figure import Figure
 from pellucid.figures.page import write_page
-from pellucid.figures.png import write_png
+from pellucid.figures.png import check_matplotlib, write_png
 from pellucid.figures.svg import write_svg
 from pellucid.files import Kind, check_output, new_file
 
@@ -37,6 +37,8 @@ def check_figure_output(path: Path, force: bool = False) -> None:
             f"{path} does not end in .html, .svg or .png, and other formats cannot be written: "
             f"use -o {path.stem}.html."
         )
+    if path.suffix.lower() == ".png":
+        check_matplotlib()
     check_output(path, FIGURE_FILE, force)
 
 

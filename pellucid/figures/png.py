@@ -24,15 +24,21 @@ LEGEND = 5
 """Names of the legend beside each other."""
 
 
-def write_png(figure: Figure) -> bytes:
-    """Returns the file, two plots in a row; its mark is the text chunk "Software"."""
+def check_matplotlib() -> None:
+    """Raises where no .png can be drawn."""
     try:
-        new_figure = importlib.import_module("matplotlib.figure").Figure
+        importlib.import_module("matplotlib")
     except ImportError:
         raise UsageError(
             "a .png needs matplotlib, which is not installed: pip install 'pellucid[plot]'; or use -o "
             "curves.html or .svg, which need nothing."
         ) from None
+
+
+def write_png(figure: Figure) -> bytes:
+    """Returns the file, two plots in a row; its mark is the text chunk "Software"."""
+    check_matplotlib()
+    new_figure = importlib.import_module("matplotlib.figure").Figure
     plots = [(section.heading, plot) for section in figure.sections for plot in section.plots]
     known = Chart | Heatmap | Bars | Grid | Histogram
     if others := [plot for _, plot in plots if not isinstance(plot, known)]:

@@ -111,7 +111,7 @@ Read = Callable[[Path], object]
 _MODEL_FILES = re.compile(
     r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"
     r"|tokenizer\.(json|model)|(tokenizer_config|special_tokens_map|added_tokens|vocab)\.json|merges\.txt"
-    r"|chat_template\.(jinja|json)|origin\.json"
+    r"|chat_template\.(jinja|json)|origin\.json|bill\.json"
 )
 """The files of a model's folder. A folder with any other file is not replaced."""
 

@@ -9,7 +9,7 @@ bill is that of the weights. How a kernel rounds that computes with the integers
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +39,7 @@ from pellucid.evaluation.record import Estimate, compute_perplexity
 from pellucid.format import format_duration, pluralize
 from pellucid.interop.gguf.quants import BY_NAME
 from pellucid.model.transformer import Transformer
-from pellucid.pretrained import LazyWeights, Pretrained, parameter_count, stored_dtype
+from pellucid.pretrained import LazyWeights, Pretrained, parameter_count
 from pellucid.quantized import QuantizedWeight
 
 WINDOW = 256
@@ -95,7 +95,7 @@ class QuantizationBill:
     reference_bytes: int
     """4 for each weight."""
     file_bytes: int
-    """Of the weights in the file that the model was read from."""
+    """Of the file that the model was read from."""
     bytes: int
     bits_per_weight: float
     matrices: tuple[MatrixError, ...]
@@ -208,11 +208,12 @@ def _quantize(
     shapes = config.parameters()
     n_weights, done, others = parameter_count(shapes), 0, 0
     matrices, kept = list[MatrixError](), dict[str, int]()
+    floats = defaultdict(lambda: 4, {code: storage.itemsize for code, storage in FLOAT_STORAGE.items()})
 
     def read(name: str) -> Array:
         nonlocal done, others
         weight, count = subject.weights[name], math.prod(shapes[name])
-        size, type = count * FLOAT_STORAGE[stored_dtype(model, name)].itemsize, subject.types.get(name)
+        size, type = count * floats[model.provenance.types.get(name, "F32")], subject.types.get(name)
         if type is None:
             others += size
         else:

@@ -9,8 +9,6 @@ from pellucid.files import UNPAIRED, check_format, read_bytes, validating
 from pellucid.interop.folder import parse_table
 
 FORMAT, VERSION = "pellucid-quantization-bill", 1
-BILL = "bill.json"
-"""Its name in the folder of the quantized model."""
 MOST_BYTES = 1 << 26
 
 

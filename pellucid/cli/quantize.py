@@ -1,0 +1,133 @@
+"""`pellucid quantize`: a model with weights of 8 or 4 bits, and what that costs."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pellucid.cli.bar import rate_bar
+from pellucid.cli.options import Device, Force, Json, ModelName
+from pellucid.errors import UsageError
+
+if TYPE_CHECKING:
+    from pellucid.evaluation.quantization.bill import QuantizationBill
+
+
+def quantize(
+    model: ModelName,
+    bits: Annotated[int | None, typer.Option(help="Bits of a weight: 8 or 4.", metavar="BITS")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="Inputs that share a scale: a multiple of 32, or row; if omitted, row for 8 bits, 32 for 4.",
+            metavar="N",
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='Parameters that stay as they are, "blocks.0.*" for example; repeatable.', metavar="PATTERN"
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of --bits, file: the blocks that the model's file has, as they are.",
+            metavar="KIND",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The folder to write; with --bill, its bill too.", metavar="FOLDER"
+        ),
+    ] = None,
+    bill: Annotated[
+        bool, typer.Option("--bill", help="Measure what it costs: errors, perplexity, KL, top-1 changes.")
+    ] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            help="The text that the bill is measured on: a text, a file, a folder or stories:LEVEL; if "
+            "omitted, a sample of eight domains.",
+            metavar="TEXT_OR_FILE",
+        ),
+    ] = None,
+    tokens: Annotated[
+        int, typer.Option(help="Tokens of the text to predict, at most.", min=1, max=100_000)
+    ] = 1000,
+    against: Annotated[
+        str | None,
+        typer.Option(help="The original to compare with; the model in float32 if omitted.", metavar="MODEL"),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the bill as FILE.svg, .png or .html.", metavar="FILE")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the bill's bootstrap.", min=0, max=2**63 - 1)] = 0,
+    force: Force = False,
+    device: Device = "cpu",
+    json: Json = False,
+) -> None:
+    """Quantize the weights of a model to 8 or 4 bits, and write it as a Pellucid folder; or print the bill,
+    what these weights cost in bytes, in error and in predictions.
+    """
+    from pellucid.workbench import load
+    from pellucid.workbench.quantizing import (
+        check_outputs,
+        compute_bill,
+        describe_written,
+        make_quantized,
+        write_quantized,
+    )
+
+    if output is None and not bill:
+        raise UsageError("there is nothing to do: give a folder to write (-o FOLDER), or --bill, or both.")
+    for name, given in (("--on", on), ("--against", against), ("--plot", plot), ("--json", json)):
+        if given and not bill:
+            raise UsageError(f"{name} is of the bill: give --bill with it.")
+    check_outputs(output, plot, force)
+    found = load(model, device=device)
+    settings: dict[str, Any] = {
+        "bits": bits,
+        "group": int(group) if group is not None and group.isdecimal() else group,
+        "keep": keep or [],
+        "weights": weights,
+    }
+    quantized, measured = make_quantized(found, **settings), None
+    with rate_bar() as bar:
+        if bill:
+            measured = compute_bill(
+                found, **settings, against=against, on=on, tokens=tokens, seed=seed, progress=bar, say=_say
+            )
+        if output is not None:
+            write_quantized(output, quantized, measured, force, bar)
+    if measured is not None:
+        _print_bill(measured, json)
+        if plot is not None:
+            _draw(measured, plot, force)
+    if output is not None:
+        print(*describe_written(found.pretrained, output), sep="\n", file=sys.stderr if json else sys.stdout)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _print_bill(bill: "QuantizationBill", json: bool) -> None:
+    if json:
+        from pellucid.evaluation.quantization.bill_file import format_bill_json
+
+        print(format_bill_json(bill), end="")
+        return
+    from pellucid.evaluation.quantization.text import format_bill
+
+    print(*format_bill(bill, min(shutil.get_terminal_size((80, 24)).columns, 120)), sep="\n")
+
+
+def _draw(bill: "QuantizationBill", path: Path, force: bool) -> None:
+    from pellucid.evaluation.quantization.plots import make_bill_figure
+    from pellucid.figures.file import write_figure
+
+    write_figure(path, make_bill_figure(bill), force)
