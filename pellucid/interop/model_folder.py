@@ -138,7 +138,10 @@ def write(
         "config": pretrained.config.to_dict(),
     }
     if schemes:
-        table |= {"version": QUANTIZED_VERSION, "quantization": make_table(schemes)}
+        table |= {
+            "version": QUANTIZED_VERSION,
+            "quantization": make_table(schemes, pretrained.config.parameters()),
+        }
     with new_model_folder(Path(folder), force, read) as new:
         write_tensors(new, tensors, shard_bytes)
         write_companions(new, pretrained)

@@ -11,7 +11,7 @@ to their scheme: {"blocks.*.attn.q_proj.weight": {"bits": 4, "group": 32, "minim
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,11 +91,12 @@ def _pack(name: str, weights: LazyWeights) -> Array:
     return packed
 
 
-def make_table(schemes: Mapping[str, StoredScheme]) -> dict[str, Any]:
-    """Returns the table of schemes by name; a pattern stands for all layers where they have the same one."""
-    by_pattern: dict[str, set[StoredScheme]] = {}
-    for name, scheme in schemes.items():
-        by_pattern.setdefault(_to_pattern(name), set()).add(scheme)
+def make_table(schemes: Mapping[str, StoredScheme], names: Iterable[str]) -> dict[str, Any]:
+    """Returns the table of schemes by name; a pattern stands for all layers where they have the same one.
+    `names` are all parameters, of which some may not be quantized."""
+    by_pattern: dict[str, set[StoredScheme | None]] = {}
+    for name in names:
+        by_pattern.setdefault(_to_pattern(name), set()).add(schemes.get(name))
     named = {
         _to_pattern(name) if len(by_pattern[_to_pattern(name)]) == 1 else name: scheme
         for name, scheme in schemes.items()
