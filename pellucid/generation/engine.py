@@ -35,13 +35,13 @@ from pellucid.generation.handle import Handle
 from pellucid.generation.request import Request
 from pellucid.generation.samplers.chain import Chain, Chosen, choose
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.generation.slots import CHUNK, CacheSlots
+from pellucid.generation.slots import CHUNK, CacheSlots, join_rows
 from pellucid.generation.strategies.beams import Beams
 from pellucid.generation.strategies.sample import Sample
 from pellucid.generation.strategies.speculate import Speculate
 from pellucid.generation.strategies.speculative import Speculation
 from pellucid.generation.strategies.strategy import Job, Strategy
-from pellucid.model.transformer import Transformer
+from pellucid.native.decoder import Decoder
 from pellucid.text.tokenizer import Tokenizer
 
 PATIENCE = 30.0
@@ -61,7 +61,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Decoder,
         tokenizer: Tokenizer | None = None,
         *,
         stop_ids: Collection[int] = (),
@@ -73,7 +73,7 @@ class Engine:
         memory: int | None = None,
         chunk: int = CHUNK,
         is_static: bool | None = None,
-        draft: Transformer | None = None,
+        draft: Decoder | None = None,
         lookup: bool = False,
         draft_tokens: int = 4,
         patience: float = PATIENCE,
@@ -83,7 +83,7 @@ class Engine:
         self.capacity = model.config.context_length if capacity is None else capacity
         check_int("capacity", self.capacity, least=1, most=model.config.context_length)
         check_int("slots", slots, least=1, most=65_536)
-        dtype = cache_dtype or model.dtype
+        dtype = cache_dtype or model.cache_dtype
         check_int("chunk", chunk, least=1)
         self.slots = CacheSlots(model, slots, self.capacity, dtype, memory, chunk, is_static)
         self.speculation = (
@@ -401,7 +401,7 @@ class Engine:
             return [[] for _ in results]
         states = [state for some in draws for _, state in some]
         jobs = [handle.strategy.job for (handle, _), some in zip(results, draws, strict=True) for _ in some]
-        chosen = iter(choose(torch.cat(rows), states, wanted=[job.wanted for job in jobs]))
+        chosen = iter(choose(join_rows(rows), states, wanted=[job.wanted for job in jobs]))
         return [list(islice(chosen, len(some))) for some in draws]
 
 

@@ -18,7 +18,7 @@ from pellucid.generation.feed import Feed
 from pellucid.model.cache import Cache
 from pellucid.model.device_memory import get_free_memory
 from pellucid.model.linear import MOST_DECODED
-from pellucid.model.transformer import Transformer
+from pellucid.native.decoder import Decoder
 
 CHUNK = 128
 """Tokens of a prompt between two borders."""
@@ -37,7 +37,7 @@ class CacheSlots:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Decoder,
         count: int,
         capacity: int,
         dtype: torch.dtype,
@@ -160,7 +160,7 @@ class CacheSlots:
         for feed in feeds:
             self._keep(feed)
         logits = [part for parts in found.values() for part in parts]
-        return torch.cat(logits) if logits else torch.empty(0, self.model.config.vocab_size)
+        return join_rows(logits) if logits else torch.empty(0, self.model.config.vocab_size)
 
     def _decode_rows(self, feeds: Sequence[Feed], decoded: Sequence[_One], found: _Found) -> None:
         """Reads single tokens, in calls of at most `MOST_DECODED`; attention row by row."""
@@ -191,6 +191,12 @@ class CacheSlots:
             if start == self.whole_chunks[feed.slot] and end == self.next_border(start):
                 self.whole_chunks[feed.slot] = end
             tokens.extend(ids)
+
+
+def join_rows(parts: Sequence[Tensor]) -> Tensor:
+    """Returns the rows [N V] of several parts; of one, the part itself: copying a row of logits on several
+    threads takes longer than a step of a small model."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def count_equal(one: Sequence[int], other: Sequence[int]) -> int:

@@ -5,34 +5,35 @@
 
 It computes in float32, whatever the type of the weights and of the cache. Float weights are read where the
 module has them, so a module that is trained on stays the model that is decoded; quantized weights are packed
-once. What a token computes depends neither on the other tokens of a call nor on the number of threads, bit for
-bit. Values are recorded under their names as in any fused path; where a recording needs every value, or an
-edit changes one, the module runs instead.
+once. What a token computes depends neither on the other tokens of a call nor on the number of threads, bit
+for bit. Values are recorded under their names as in any fused path; where a recording needs every value, or
+an edit changes one, the module runs instead.
 """
 
 import ctypes
 import threading
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pellucid.config import ModelConfig
 from pellucid.dtypes import dtype_name
 from pellucid.errors import ResourceError, UsageError
 from pellucid.model.attentions.softmax import SoftmaxAttention
 from pellucid.model.cache import Cache
-from pellucid.model.layer_cache import Int8Cache, KeyValueCache
-from pellucid.model.linear import Embedding, Linear
+from pellucid.model.layer_cache import Int8Cache, KeyValueCache, SlotCache
+from pellucid.model.linear import Linear
 from pellucid.model.norms import LayerNorm, RmsNorm
 from pellucid.model.quantized_tensor import QuantizedTensor
 from pellucid.model.taps import begin_call, tap
 from pellucid.model.transformer import Transformer
 from pellucid.native import structures as c
-from pellucid.native.library import NoLibrary, Report, load_library
+from pellucid.native.library import NoLibrary, load_library
+from pellucid.native.threads import ThreadChoice
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
 
@@ -65,7 +66,7 @@ def find_obstacle(module: Transformer) -> str | None:
         (config.positions.has_bias and module.position_bias.factors is None, "its learned position bias"),
         (config.d_head > WIDEST_HEAD, f"heads of more than {WIDEST_HEAD} channels"),
         (config.mlp.is_none or config.mlp.form not in ("plain", "gated"), f"the MLP {config.mlp.kind}"),
-        (module.blocks[0].attn.o_proj is None, "attention without an output projection"),
+        ("blocks.0.attn.o_proj.weight" not in config.parameters(), "attention without an output projection"),
         (
             config.qk_norm.kind not in c.NORMS or config.norm.kind not in c.NORMS,
             f"the norm {config.norm.kind}",
@@ -76,14 +77,13 @@ def find_obstacle(module: Transformer) -> str | None:
     return next((reason for is_so, reason in reasons if is_so), None)
 
 
-def accelerate(module: Transformer, report: Report = lambda text: None) -> "Transformer | NativeDecoder":
+def accelerate(module: Transformer, report: Callable[[str], None] = lambda text: None) -> "Decoder":
     """Returns the module's compiled decoder, or the module where it has none; `report` is told why."""
     if (obstacle := find_obstacle(module)) is not None:
-        if module.device.type == "cpu":
-            report(f"{obstacle} is decoded in PyTorch: the compiled decoder does not have it.")
+        report(f"decoding runs in PyTorch: the compiled decoder does not have {obstacle}.")
         return module
     try:
-        return NativeDecoder(module, report)
+        return NativeDecoder(module)
     except NoLibrary as error:
         report(str(error))
         return module
@@ -92,14 +92,15 @@ def accelerate(module: Transformer, report: Report = lambda text: None) -> "Tran
 class NativeDecoder:
     """The compiled decoder of one module."""
 
-    def __init__(self, module: Transformer, report: Report = lambda text: None, threads: int | None = None):
+    def __init__(self, module: Transformer, threads: int | None = None) -> None:
         if (obstacle := find_obstacle(module)) is not None:
             raise UsageError(f"the compiled decoder does not have {obstacle}: use the module itself.")
         self.module, self.config, self.threads = module, module.config, threads
-        self.library = load_library(report)
+        self.library = load_library()
         self.kept: list[Any] = []
         """What the structures point to."""
         self._lock = threading.Lock()
+        self._choice = ThreadChoice()
         self._rows: weakref.WeakKeyDictionary[Cache, tuple[c.CacheRow, Any]] = weakref.WeakKeyDictionary()
         self.model = self._describe()
 
@@ -112,15 +113,18 @@ class NativeDecoder:
         return self.module.dtype
 
     @property
-    def is_quantized(self) -> bool:
-        return any(isinstance(part, QuantizedTensor) for part in self.module.modules())
+    def cache_dtype(self) -> torch.dtype:
+        """The type of keys and values by default: of quantized weights float16, which rounds far less than
+        they did."""
+        is_quantized = any(isinstance(part, QuantizedTensor) for part in self.module.modules())
+        return torch.float16 if is_quantized else self.dtype
 
     # ---- description
 
     def _describe(self) -> c.Model:
         module, config = self.module, self.config
         layers = (c.Layer * config.n_layer)(*map(self._describe_layer, module.blocks))
-        attend = module.blocks[0].attn.attend
+        attend = module.get_submodule("blocks.0.attn.attend")
         assert isinstance(attend, SoftmaxAttention)
         cos_sin, rows = module.positions.cos_sin, getattr(module.positions, "weight", module.positions.rows)
         factors, unembed = module.position_bias.factors, module.unembed
@@ -244,14 +248,20 @@ class NativeDecoder:
             places += [caches.index(cache)] * len(some)
             cache.advance(len(some))
         logits = torch.empty(len(wanted), self.config.vocab_size)
-        recorded = None if watcher is None else self._make_recorded(len(ids))
+        recorded = None if watcher is None else Recorded(self.module, len(ids))
         self._run(
             caches, np.array([ids, positions, places], np.int32), np.array(wanted, np.int32), logits, recorded
         )
         if recorded is not None:
-            self._tap(recorded, rows, len(ids))
+            self._tap(recorded, rows)
             tap("logits", logits[None])
         return logits.to(self.dtype)
+
+    def forward_cached(
+        self, ids: Tensor, cache: Cache, lengths: list[int] | None = None, last_only: bool = False
+    ) -> Tensor:
+        """Runs `Transformer.forward_cached`: rows in one rectangle are the module's."""
+        return self.module.forward_cached(ids, cache, lengths, last_only)
 
     def _read_singly(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
         """Reads one token at a time where slots are a ring: a token overwrites what a later one does not
@@ -268,12 +278,16 @@ class NativeDecoder:
         self, caches: list[Cache], tokens: Any, wanted: Any, logits: Tensor, recorded: "Recorded | None"
     ) -> None:
         described = (c.CacheRow * len(caches))(*map(self._describe_row, caches))
+        is_decode = tokens.shape[1] == len(caches)
+        threads = self.threads or torch.get_num_threads()
+        if is_decode and self.threads is None:
+            threads = self._choice.choose(threads)
         call = c.Call(
             n_tokens=tokens.shape[1],
             n_wanted=len(wanted),
             n_rows=len(caches),
             cache=c.CACHES[dtype_name(caches[0].layers[0].buffers[0].dtype)],
-            threads=self.threads or torch.get_num_threads(),
+            threads=threads,
             ids=tokens[0].ctypes.data,
             positions=tokens[1].ctypes.data,
             rows=tokens[2].ctypes.data,
@@ -283,7 +297,10 @@ class NativeDecoder:
             recorded=None if recorded is None else ctypes.addressof(recorded.pointers),
         )
         with self._lock:
+            began = time.perf_counter()
             wrong = self.library.pellucid_run(ctypes.byref(self.model), ctypes.byref(call))
+            if is_decode:
+                self._choice.add(threads, (time.perf_counter() - began) / len(caches))
         if wrong == 1:
             raise ResourceError(f"{WRONG[1]}: read fewer tokens at once.")
         if wrong:
@@ -291,21 +308,22 @@ class NativeDecoder:
 
     # ---- recording
 
-    def _make_recorded(self, count: int) -> "Recorded":
-        return Recorded(self.module, count)
-
-    def _tap(self, recorded: "Recorded", rows: Sequence[tuple[Cache, Sequence[int]]], count: int) -> None:
+    def _tap(self, recorded: "Recorded", rows: Sequence[tuple[Cache, Sequence[int]]]) -> None:
         """Offers the values of the call to the recordings, in the order of computation."""
         for name, value in recorded.values():
             tap(name, value)
-            if name.endswith((".q_rot", ".v")):
-                pass
         for index in range(self.config.n_layer):
             for cache, _ in rows:
                 if cache.ring is None:
-                    keys, values = cache.layers[index].read(int(cache.host_lengths[0]), torch.float32)
+                    layer = cache.layers[index]
+                    assert isinstance(layer, SlotCache)
+                    keys, values = layer.read(int(cache.host_lengths[0]), torch.float32)
                     tap(f"blocks.{index}.attn.k_all", keys)
                     tap(f"blocks.{index}.attn.v_all", values)
+
+
+Decoder = Transformer | NativeDecoder
+"""What reads tokens into caches by `forward_packed`."""
 
 
 class Recorded:
@@ -337,7 +355,7 @@ class Recorded:
             *(self.kept[name].data_ptr() if name in self.kept else None for name in c.RECORDED)
         )
 
-    def values(self) -> Any:
+    def values(self) -> Iterator[tuple[str, Tensor]]:
         """Yields each value by its name, in the axes of the glossary."""
         names = [*self.kept]
         single = {*c.RECORDED[:3], c.RECORDED[-1]}

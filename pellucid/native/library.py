@@ -6,12 +6,12 @@ One library for each instruction set; all of them give the same bits. PELLUCID_N
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -31,25 +31,25 @@ X86 = ("x86_64", "AMD64")
 SECONDS = 120
 """How long the compiler may take."""
 
-Report = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
 class NoLibrary(PellucidError):
     """The library cannot be had on this machine; the message says why, and what would help."""
 
 
-def load_library(report: Report = lambda text: None) -> ctypes.CDLL:
-    """Returns the library for the fastest instruction set of this machine; `report` is told before it is
-    built. Raises NoLibrary where there is none."""
+def load_library() -> ctypes.CDLL:
+    """Returns the library for the fastest instruction set of this machine. Raises NoLibrary where there is
+    none."""
     wanted = os.environ.get("PELLUCID_NATIVE", "")
     if wanted == "off":
         raise NoLibrary("PELLUCID_NATIVE=off: decoding runs in PyTorch.")
     if wanted:
         if wanted not in SETS:
             raise UsageError(unknown("PELLUCID_NATIVE", wanted, [*SETS, "off"]))
-        return load_set(wanted, report)
+        return load_set(wanted)
     for name in SETS if platform.machine() in X86 else ("portable",):
-        if _may_have(name) and (library := load_set(name, report)).pellucid_is_supported():
+        if _may_have(name) and (library := load_set(name)).pellucid_is_supported():
             return library
     raise NoLibrary("this machine has none of the instruction sets of the compiled decoder.")
 
@@ -64,17 +64,17 @@ def _may_have(name: str) -> bool:
 
 
 @cache
-def load_set(name: str, report: Report = lambda text: None) -> ctypes.CDLL:
+def load_set(name: str) -> ctypes.CDLL:
     """Returns the library of one instruction set."""
     shipped = HERE / f"decoder-{name}.so"
-    path = shipped if shipped.exists() else _find_built(name, report)
+    path = shipped if shipped.exists() else _find_built(name)
     library = ctypes.CDLL(str(path))
     library.pellucid_run.restype = ctypes.c_int
     library.pellucid_pack.restype = None
     return library
 
 
-def _find_built(name: str, report: Report) -> Path:
+def _find_built(name: str) -> Path:
     """Returns the built library, building it where there is none for these sources and this compiler."""
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
     digest = hashlib.sha256(repr((FLAGS, SETS[name], platform.machine())).encode())
@@ -89,7 +89,7 @@ def _find_built(name: str, report: Report) -> Path:
             "there is no C compiler (cc, gcc or clang), so decoding runs in PyTorch, several times slower; "
             "install one: apt-get install gcc."
         )
-    report(f"compiling the CPU decoder for {name}, once …")
+    log.warning("compiling the CPU decoder (%s), once …", name)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         built = build(name, compiler, Path(work))

@@ -15,6 +15,9 @@
 #define GROUP 32
 #define TILE 16
 #define BLOCK_TOKENS 64
+#define MOST_HEADS 4 /* that share a key head and are computed together */
+#define WIDEST_HEAD 256
+#define UNROLL _Pragma("GCC unroll 16")
 #define LIMIT 32512.0f /* the largest rounded input: 127 times 256, so that its upper byte is signed */
 
 /* ---- the input of a product: floats, and for quantized weights integers q with x = scale q */
@@ -38,16 +41,17 @@ static void round_group(const input *in, int token, int group) {
   int32_t q[GROUP], sum = 0;
   for (int half = 0; half < 2; half++) {
     vf x = round_even((half ? b : a) * factor);
-    vi rounded = __builtin_convertvector(scale == scale ? x : splat(0.0f), vi);
+    if (scale != scale) x = splat(0.0f);
+    vi rounded = __builtin_convertvector(x, vi);
+#if defined(__AVX512VNNI__)
+    vi high = (rounded + 128) >> 8, low = rounded - (high << 8);
+    _mm_storeu_si128((void *)(in->high + at + LANES * half), _mm512_cvtepi32_epi8((__m512i)high));
+    _mm_storeu_si128((void *)(in->low + at + LANES * half), _mm512_cvtepi32_epi8((__m512i)low));
+#endif
     *(vi_any *)(q + LANES * half) = rounded;
   }
   for (int i = 0; i < GROUP; i++) sum += q[i];
 #if defined(__AVX512VNNI__)
-  for (int i = 0; i < GROUP; i++) {
-    int high = (q[i] + 128) >> 8;
-    in->high[at + i] = (int8_t)high;
-    in->low[at + i] = (int8_t)(q[i] - 256 * high);
-  }
 #elif defined(__AVX2__) /* multiplies pairs of 16-bit integers: the even and the odd bytes of four weights */
   static const int PAIRED[4] = {0, 2, 1, 3};
   for (int i = 0; i < GROUP; i++) in->q[at + i] = (int16_t)q[(i & ~3) + PAIRED[i & 3]];
@@ -66,28 +70,34 @@ INLINE int block_start(const matrix *m) { return m->has_minimums ? 64 : 32; }
 #if defined(__AVX512VNNI__)
 INLINE void add_products(const uint8_t *w, const int bits, const input *in, const int64_t *at, const int tokens,
                          vi *sums) {
+  const int chains = tokens == 1 ? 2 : 1; /* sums that do not wait for each other */
   __m512i high[4][2], low[4][2];
-  for (int t = 0; t < tokens; t++)
-    for (int part = 0; part < 2; part++) high[t][part] = low[t][part] = _mm512_setzero_si512();
+  UNROLL for (int t = 0; t < tokens; t++)
+    UNROLL for (int part = 0; part < chains; part++) high[t][part] = low[t][part] = _mm512_setzero_si512();
   const __m512i nibble = _mm512_set1_epi8(15);
-  for (int c = 0; c < 8; c++) {
+  UNROLL for (int c = 0; c < 8; c++) {
     __m512i weights;
+    const int part = c % chains;
     if (bits == 8) weights = _mm512_loadu_si512(w + 64 * c);
     else {
       weights = _mm512_loadu_si512(w + 64 * (c & 3));
       weights = _mm512_and_si512(c < 4 ? weights : _mm512_srli_epi16(weights, 4), nibble);
     }
-    for (int t = 0; t < tokens; t++) {
+    UNROLL for (int t = 0; t < tokens; t++) {
       int32_t upper, lower;
       memcpy(&upper, in->high + at[t] + 4 * c, 4);
       memcpy(&lower, in->low + at[t] + 4 * c, 4);
-      high[t][c & 1] = _mm512_dpbusd_epi32(high[t][c & 1], weights, _mm512_set1_epi32(upper));
-      low[t][c & 1] = _mm512_dpbusd_epi32(low[t][c & 1], weights, _mm512_set1_epi32(lower));
+      high[t][part] = _mm512_dpbusd_epi32(high[t][part], weights, _mm512_set1_epi32(upper));
+      low[t][part] = _mm512_dpbusd_epi32(low[t][part], weights, _mm512_set1_epi32(lower));
     }
   }
-  for (int t = 0; t < tokens; t++)
-    sums[t] = (vi)_mm512_add_epi32(_mm512_slli_epi32(_mm512_add_epi32(high[t][0], high[t][1]), 8),
-                                   _mm512_add_epi32(low[t][0], low[t][1]));
+  UNROLL for (int t = 0; t < tokens; t++) {
+    if (chains == 2) {
+      high[t][0] = _mm512_add_epi32(high[t][0], high[t][1]);
+      low[t][0] = _mm512_add_epi32(low[t][0], low[t][1]);
+    }
+    sums[t] = (vi)_mm512_add_epi32(_mm512_slli_epi32(high[t][0], 8), low[t][0]);
+  }
 }
 #elif defined(__AVX2__)
 INLINE void add_products(const uint8_t *w, const int bits, const input *in, const int64_t *at, const int tokens,
@@ -131,21 +141,21 @@ INLINE void multiply_tile(const matrix *m, const int bits, const input *in, int6
                           const int tokens, vf *y) {
   const uint8_t *block = (const uint8_t *)m->data + tile * m->groups * m->stride;
   const int start = block_start(m);
-  for (int t = 0; t < tokens; t++) y[t] = splat(0.0f);
+  UNROLL for (int t = 0; t < tokens; t++) y[t] = splat(0.0f);
   for (int g = 0; g < m->groups; g++, block += m->stride) {
     int64_t at[4];
     vi sums[4];
-    for (int t = 0; t < tokens; t++) at[t] = (first + t) * in->width + (int64_t)g * GROUP;
+    UNROLL for (int t = 0; t < tokens; t++) at[t] = (first + t) * in->width + (int64_t)g * GROUP;
     add_products(block + start, bits, in, at, tokens, sums);
     vf scales = load_half((const uint16_t *)block);
-    for (int t = 0; t < tokens; t++) {
+    UNROLL for (int t = 0; t < tokens; t++) {
       int64_t place = at[t] / GROUP;
       vi sum = sums[t] - m->offset * in->sum[place];
       y[t] = y[t] + to_float(sum) * (scales * in->scale[place]);
     }
     if (m->has_minimums) {
       vf minimums = load_half((const uint16_t *)block + TILE);
-      for (int t = 0; t < tokens; t++) y[t] = y[t] + minimums * in->scaled_sum[at[t] / GROUP];
+      UNROLL for (int t = 0; t < tokens; t++) y[t] = y[t] + minimums * in->scaled_sum[at[t] / GROUP];
     }
   }
 }
@@ -165,19 +175,19 @@ INLINE void multiply_rows(const matrix *m, const int kind, const input *in, int6
   const int64_t size = kind == FLOAT32 ? 4 : 2;
   const char *w = (const char *)m->data + row * m->stride * size;
   vf sum[4][4];
-  for (int r = 0; r < rows; r++)
-    for (int t = 0; t < tokens; t++) sum[r][t] = splat(0.0f);
+  UNROLL for (int r = 0; r < rows; r++)
+    UNROLL for (int t = 0; t < tokens; t++) sum[r][t] = splat(0.0f);
   for (int64_t i = 0; i < m->in; i += LANES) {
     int n = m->in - i < LANES ? (int)(m->in - i) : LANES;
     vf x[4];
-    for (int t = 0; t < tokens; t++) x[t] = load(in->x + (first + t) * in->width + i);
-    for (int r = 0; r < rows; r++) {
+    UNROLL for (int t = 0; t < tokens; t++) x[t] = load(in->x + (first + t) * in->width + i);
+    UNROLL for (int r = 0; r < rows; r++) {
       vf weights = load_weights(kind, w + r * m->stride * size, i, n);
-      for (int t = 0; t < tokens; t++) sum[r][t] = sum[r][t] + weights * x[t];
+      UNROLL for (int t = 0; t < tokens; t++) sum[r][t] = sum[r][t] + weights * x[t];
     }
   }
-  for (int r = 0; r < rows; r++)
-    for (int t = 0; t < tokens; t++) y[t][r] = sum_lanes(sum[r][t]);
+  UNROLL for (int r = 0; r < rows; r++)
+    UNROLL for (int t = 0; t < tokens; t++) y[t][r] = sum_lanes(sum[r][t]);
 }
 
 /* Adds nothing: y [tokens, stride] = x W^T + b for the outputs from … to, which are multiples of 16 or the end. */
@@ -320,98 +330,110 @@ typedef struct {
   int count;
 } span;
 
-/* scores[j] = q · k_j for the keys of one span. */
+/* scores[h][j] = q_h · k_j for the keys of one span, and a few heads that share them. */
 INLINE void score_span(const int kind, const float *q, const void *k, const float *k_scale, span keys, const int d,
-                       float *scores) {
+                       const int heads, float *scores, int64_t width) {
   for (int j = 0; j < keys.count; j += LANES) {
-    vf products[LANES];
+    vf products[MOST_HEADS][LANES];
     for (int i = 0; i < LANES; i++) {
       int key = j + i < keys.count ? j + i : keys.count - 1;
       int64_t at = (keys.slot + key) * d;
-      vf sum = splat(0.0f);
-      for (int c = 0; c < d; c += LANES) sum = sum + load(q + c) * load_cached(kind, k, at + c, d - c);
-      products[i] = sum;
+      vf sum[MOST_HEADS];
+      UNROLL for (int h = 0; h < heads; h++) sum[h] = splat(0.0f);
+      for (int c = 0; c < d; c += LANES) {
+        vf part = load_cached(kind, k, at + c, d - c);
+        UNROLL for (int h = 0; h < heads; h++) sum[h] = sum[h] + load(q + h * WIDEST_HEAD + c) * part;
+      }
+      UNROLL for (int h = 0; h < heads; h++) products[h][i] = sum[h];
     }
-    vf found = sum_lanes_of_16(products);
-    if (kind == CACHE_INT8) found = found * load_part(k_scale + keys.slot + j, keys.count - j);
-    store_part(scores + j, found, keys.count - j);
+    UNROLL for (int h = 0; h < heads; h++) {
+      vf found = sum_lanes_of_16(products[h]);
+      if (kind == CACHE_INT8) found = found * load_part(k_scale + keys.slot + j, keys.count - j);
+      store_part(scores + h * width + j, found, keys.count - j);
+    }
   }
 }
 
-/* z += Σ_j p_j v_j, one value after another. */
-INLINE void mix_span(const int kind, const float *p, const void *v, const float *v_scale, span keys, const int d,
-                     const int parts, vf *z) {
+/* z_h += Σ_j p_hj v_j, one value after another; `part` of 16 channels. */
+INLINE void mix_span(const int kind, const float *p, int64_t width, const void *v, const float *v_scale, span keys,
+                     const int d, const int heads, const int parts, vf (*z)[WIDEST_HEAD / LANES]) {
   for (int j = 0; j < keys.count; j++) {
     int64_t at = (keys.slot + j) * d;
-    float share = kind == CACHE_INT8 ? p[j] * v_scale[keys.slot + j] : p[j];
-    for (int c = 0; c < parts; c++) z[c] = z[c] + share * load_cached(kind, v, at + c * LANES, d - c * LANES);
+    float scale = kind == CACHE_INT8 ? v_scale[keys.slot + j] : 1.0f;
+    UNROLL for (int c = 0; c < parts; c++) {
+      vf value = load_cached(kind, v, at + c * LANES, d - c * LANES);
+      UNROLL for (int h = 0; h < heads; h++) {
+        float share = kind == CACHE_INT8 ? p[h * width + j] * scale : p[h * width + j];
+        z[h][c] = z[h][c] + share * value;
+      }
+    }
   }
 }
 
-INLINE void attend_head(const int kind, const int d, const model *m, const call *c, const cache_row *row, int layer,
-                        int head, int position, const float *q, float *z, float *scores) {
-  const int group = m->n_head / m->n_kv_head, parts = (d + LANES - 1) / LANES;
-  const int64_t start = (head / group) * row->head_stride;
-  const int64_t size = kind == CACHE_FLOAT32 ? 4 : kind == CACHE_INT8 ? 1 : 2;
-  const void *k = (const char *)row->k[layer] + start * d * size, *v = (const char *)row->v[layer] + start * d * size;
-  const float *k_scale = kind == CACHE_INT8 ? row->k_scale[layer] + start : 0;
-  const float *v_scale = kind == CACHE_INT8 ? row->v_scale[layer] + start : 0;
-  int first = m->window && position - m->window + 1 > 0 ? position - m->window + 1 : 0, count = position - first + 1;
-  span spans[2] = {{first, count}, {0, 0}};
-  if (row->ring) {
-    spans[0].slot = first % row->ring;
-    int room = row->ring - (int)spans[0].slot;
-    if (count > room) spans[0].count = room, spans[1].count = count - room;
-  }
-  score_span(kind, q, k, k_scale, spans[0], d, scores);
-  score_span(kind, q, k, k_scale, spans[1], d, scores + spans[0].count);
-  vf most = splat(-INFINITY);
+/* Replaces scores [count] by e^(s - max), where s = scale · score + bias, and returns their sum. */
+INLINE float exponentiate(const model *m, int head, int count, float *scores) {
+  const vi lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  vf most = splat(-INFINITY), total = splat(0.0f);
   for (int j = 0; j < count; j += LANES) {
     vf s = load(scores + j) * m->scale;
-    if (m->slopes) {
-      vf distance;
-      for (int i = 0; i < LANES; i++) distance[i] = (float)(count - 1 - j - i);
-      s = s + -m->slopes[head] * distance;
-    }
-    if (count - j < LANES) {
-      vi lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-      s = choose(lane < count - j, s, splat(-INFINITY));
-    }
+    if (m->slopes) s = s + -m->slopes[head] * to_float(count - 1 - j - lane);
+    if (count - j < LANES) s = choose(lane < count - j, s, splat(-INFINITY));
     store(scores + j, s);
     most = larger(s, most);
   }
   const float top = largest_lane(most);
-  vf total = splat(0.0f);
   for (int j = 0; j < count; j += LANES) {
     vf e = exponential(load(scores + j) - top);
     store(scores + j, e);
     total = total + e;
   }
-  vf sums[16];
-  for (int i = 0; i < parts; i++) sums[i] = splat(0.0f);
-  mix_span(kind, scores, v, v_scale, spans[0], d, parts, sums);
-  mix_span(kind, scores + spans[0].count, v, v_scale, spans[1], d, parts, sums);
-  const float whole = sum_lanes(total);
-  for (int i = 0; i < parts; i++) store_part(z + i * LANES, sums[i] / whole, d - i * LANES);
-  (void)c;
+  return sum_lanes(total);
 }
 
-#define BY_WIDTH(KIND)                                                                             \
-  switch (m->d_head) {                                                                             \
-    case 32: attend_head(KIND, 32, m, c, row, layer, head, position, q, z, scores); break;         \
-    case 64: attend_head(KIND, 64, m, c, row, layer, head, position, q, z, scores); break;         \
-    case 128: attend_head(KIND, 128, m, c, row, layer, head, position, q, z, scores); break;       \
-    default: attend_head(KIND, m->d_head, m, c, row, layer, head, position, q, z, scores); break;  \
+/* z of a few heads, from `first` on, that share a key head; q is WIDEST_HEAD apart from head to head. */
+INLINE void attend_heads(const int kind, const int d, const int heads, const model *m, const cache_row *row,
+                         int layer, int first, int position, const float *q, float *z, float *scores, int64_t width) {
+  const int group = m->n_head / m->n_kv_head, parts = (d + LANES - 1) / LANES;
+  const int64_t start = (first / group) * row->head_stride;
+  const int64_t size = kind == CACHE_FLOAT32 ? 4 : kind == CACHE_INT8 ? 1 : 2;
+  const void *k = (const char *)row->k[layer] + start * d * size, *v = (const char *)row->v[layer] + start * d * size;
+  const float *k_scale = kind == CACHE_INT8 ? row->k_scale[layer] + start : 0;
+  const float *v_scale = kind == CACHE_INT8 ? row->v_scale[layer] + start : 0;
+  int oldest = m->window && position - m->window + 1 > 0 ? position - m->window + 1 : 0, count = position - oldest + 1;
+  span spans[2] = {{oldest, count}, {0, 0}};
+  if (row->ring) {
+    spans[0].slot = oldest % row->ring;
+    int room = row->ring - (int)spans[0].slot;
+    if (count > room) spans[0].count = room, spans[1].count = count - room;
+  }
+  score_span(kind, q, k, k_scale, spans[0], d, heads, scores, width);
+  score_span(kind, q, k, k_scale, spans[1], d, heads, scores + spans[0].count, width);
+  float total[MOST_HEADS];
+  vf sums[MOST_HEADS][WIDEST_HEAD / LANES];
+  for (int h = 0; h < heads; h++) {
+    total[h] = exponentiate(m, first + h, count, scores + h * width);
+    for (int c = 0; c < parts; c++) sums[h][c] = splat(0.0f);
+  }
+  mix_span(kind, scores, width, v, v_scale, spans[0], d, heads, parts, sums);
+  mix_span(kind, scores + spans[0].count, width, v, v_scale, spans[1], d, heads, parts, sums);
+  for (int h = 0; h < heads; h++)
+    for (int c = 0; c < parts; c++) store_part(z + h * d + c * LANES, sums[h][c] / total[h], d - c * LANES);
+}
+
+#define ATTEND(KIND, D, HEADS) attend_heads(KIND, D, HEADS, m, row, layer, first, position, q, z, scores, width)
+#define BY_HEADS(KIND, D) \
+  switch (heads) {        \
+    case 1: ATTEND(KIND, D, 1); break; \
+    case 2: ATTEND(KIND, D, 2); break; \
+    case 3: ATTEND(KIND, D, 3); break; \
+    default: ATTEND(KIND, D, 4); break; \
   }
 
-static void attend(const model *m, const call *c, const cache_row *row, int layer, int head, int position,
-                   const float *q, float *z, float *scores) {
-  switch (c->cache) {
-    case CACHE_FLOAT32: BY_WIDTH(CACHE_FLOAT32) break;
-    case CACHE_FLOAT16: BY_WIDTH(CACHE_FLOAT16) break;
-    case CACHE_BFLOAT16: BY_WIDTH(CACHE_BFLOAT16) break;
-    default: BY_WIDTH(CACHE_INT8)
-  }
+static void attend(const model *m, int kind, const cache_row *row, int layer, int first, int heads, int position,
+                   const float *q, float *z, float *scores, int64_t width) {
+  if (kind == CACHE_FLOAT16 && m->d_head == 64) BY_HEADS(CACHE_FLOAT16, 64)
+  else if (kind == CACHE_FLOAT32 && m->d_head == 64) BY_HEADS(CACHE_FLOAT32, 64)
+  else BY_HEADS(kind, m->d_head)
 }
 
 static void rotate(const model *m, int position, const float *x, float *y) {
@@ -532,7 +554,7 @@ static void project(const step *s, const layer *l, int index, int thread) {
 static void place_head(const step *s, const norm *nm, int name, int index, int t, int head, int heads, float *x) {
   const model *m = s->m;
   const int d = m->d_head, width = heads * d, at = head * d;
-  float *own = x + (int64_t)t * width, kept[1024];
+  float *own = x + (int64_t)t * width, kept[WIDEST_HEAD];
   if (nm->kind != NO_NORM) {
     normalize(nm, own + at, kept, d, 0, d);
     memcpy(own + at, kept, (size_t)d * sizeof(float));
@@ -570,17 +592,26 @@ static void place_heads(const step *s, const layer *l, int index, int thread) {
 
 static void attend_all(const step *s, const layer *l, int index, int thread) {
   const model *m = s->m;
-  const int d = m->d_head, width = m->n_head * d, rounds_here = d % GROUP == 0 && is_rounded(&l->o);
-  float *scores = s->scores + thread * s->score_width;
-  for (int unit = thread; unit < s->tokens * m->n_head; unit += s->threads) {
-    int t = unit / m->n_head, head = unit % m->n_head, at = head * d;
+  const int d = m->d_head, all = m->n_head * d, group = m->n_head / m->n_kv_head;
+  const int rounds_here = d % GROUP == 0 && is_rounded(&l->o);
+  /* heads that share keys are computed together, unless there is then too little for every thread */
+  const int at_once = s->tokens * m->n_kv_head < 2 * s->threads ? 1 : group < MOST_HEADS ? group : MOST_HEADS;
+  const int parts = (group + at_once - 1) / at_once, units = m->n_kv_head * parts;
+  float *scores = s->scores + thread * MOST_HEADS * s->score_width;
+  for (int unit = thread; unit < s->tokens * units; unit += s->threads) {
+    int t = unit / units, first = unit % units / parts * group + unit % parts * at_once;
+    int heads = group - unit % parts * at_once < at_once ? group - unit % parts * at_once : at_once, at = first * d;
     const cache_row *row = &s->c->caches[s->c->rows[s->first + t]];
-    float q[1024] = {0}, *z = s->of_z.x + t * s->of_z.width;
-    memcpy(q, s->q + (int64_t)t * width + at, (size_t)d * sizeof(float));
-    attend(m, s->c, row, index, head, s->c->positions[s->first + t], q, z + at, scores);
-    keep(s, Z, index, t, z, at, at + d, width);
+    float q[MOST_HEADS * WIDEST_HEAD], *z = s->of_z.x + t * s->of_z.width;
+    for (int h = 0; h < heads; h++) {
+      float *one = q + h * WIDEST_HEAD;
+      memcpy(one, s->q + (int64_t)t * all + at + h * d, (size_t)d * sizeof(float));
+      memset(one + d, 0, (size_t)(WIDEST_HEAD - d < LANES ? WIDEST_HEAD - d : LANES) * sizeof(float));
+    }
+    attend(m, s->c->cache, row, index, first, heads, s->c->positions[s->first + t], q, z + at, scores, s->score_width);
+    keep(s, Z, index, t, z, at, at + heads * d, all);
     if (rounds_here)
-      for (int g = at / GROUP; g < (at + d) / GROUP; g++) round_group(&s->of_z, t, g);
+      for (int g = at / GROUP; g < (at + heads * d) / GROUP; g++) round_group(&s->of_z, t, g);
   }
 }
 
@@ -722,7 +753,7 @@ static size_t lay_out(step *s, int tokens, int longest, char *start) {
   s->gate = take(&place, (size_t)(tokens * pad(m->d_ff)) * 4);
   s->up = take(&place, (size_t)(tokens * pad(m->d_ff)) * 4);
   s->score_width = pad(longest) + GROUP;
-  s->scores = take(&place, (size_t)(s->threads * s->score_width) * 4);
+  s->scores = take(&place, (size_t)(s->threads * MOST_HEADS * s->score_width) * 4);
   return (size_t)(place - start);
 }
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pellucid.dtypes import dtype_name
+from pellucid.workbench.decoding import make_decoder
 from pellucid.workbench.generation_options import GenerationCall
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
@@ -27,11 +28,11 @@ def make_engine(model: "Model", requests: "Sequence[Request]", options: Mapping[
     rows = [max(one.sampling.n, one.sampling.beams) for one in requests]
     from pellucid.generation.engine import Engine
 
-    given = dict(options)
+    decoder, given = make_decoder(model), dict(options)
     if "draft" in given:
-        given["draft"] = given["draft"].module
+        given["draft"] = make_decoder(given["draft"])
     return Engine(
-        model.module,
+        decoder,
         model.pretrained.tokenizer,
         stop_ids=model.stop,
         slots=max(min(sum(rows), SLOTS), *rows),

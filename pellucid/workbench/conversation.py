@@ -38,6 +38,7 @@ from pellucid.workbench.conversation_file import (
     write_conversation,
     write_messages,
 )
+from pellucid.workbench.decoding import make_decoder
 from pellucid.workbench.explain_ledger import TokenNumber, explain_token
 from pellucid.workbench.generation_options import own_settings, read_engine_options
 from pellucid.workbench.ledgers import make_ledger
@@ -285,7 +286,11 @@ class Conversation:
                 self._engine.stop()
             options = read_engine_options(self.model, {} if self._cache is None else {"cache": self._cache})
             self._engine = Engine(
-                self.model.module, self.model.tokenizer, stop_ids=self.model.stop, slots=slots, **options
+                make_decoder(self.model),
+                self.model.tokenizer,
+                stop_ids=self.model.stop,
+                slots=slots,
+                **options,
             )
             self._engine.start()  # a thread of its own, so that Ctrl-C is never in the middle of a step
             self._slots = slots

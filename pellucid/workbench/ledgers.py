@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pellucid.dtypes import dtype_name
 from pellucid.generation.ledger.described_chain import describe_chain
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.ledger.record import (
@@ -15,6 +16,7 @@ from pellucid.generation.ledger.record import (
 )
 from pellucid.generation.request import Completion, Request
 from pellucid.pretrained import parameter_count
+from pellucid.workbench.decoding import make_decoder
 
 if TYPE_CHECKING:
     from pellucid.workbench.model import Model
@@ -76,7 +78,7 @@ def describe_model(model: "Model", cache_dtype: str | None = None, draft: str | 
         bidirectional_prefix=int(prefix),
         dtype=model.dtype,
         device=model.device,
-        cache_dtype=cache_dtype or model.dtype,
+        cache_dtype=cache_dtype or dtype_name(make_decoder(model).cache_dtype),
         draft=draft,
     )
 

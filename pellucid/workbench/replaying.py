@@ -8,6 +8,7 @@ from dataclasses import replace
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.ledger.replay import Comparison, LedgerReplay, replay_ledger
 from pellucid.generation.request import Completion, Request
+from pellucid.workbench.decoding import make_decoder
 from pellucid.workbench.ledgers import compute_fingerprint
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
@@ -51,7 +52,7 @@ def replay_with(ledger: Ledger, model: Model) -> LedgerReplay:
         rows = max(request.sampling.n, request.sampling.beams)
         cache = getattr(torch, ledger.model.cache_dtype)
         engine = Engine(
-            model.module,
+            make_decoder(model),
             model.pretrained.tokenizer,
             stop_ids=ledger.stop_ids,
             slots=rows,

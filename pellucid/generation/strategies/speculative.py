@@ -22,7 +22,7 @@ from pellucid.generation.feed import Feed
 from pellucid.generation.samplers.chain import NOTHING, ChainState, Chosen, Wanted, choose
 from pellucid.generation.slots import CacheSlots, count_equal
 from pellucid.model.cache import Cache
-from pellucid.model.transformer import Transformer
+from pellucid.native.decoder import Decoder
 
 LONGEST_LOOKUP = 3
 """Tokens at the end of a text that prompt look-up searches for; fewer where those are new."""
@@ -144,7 +144,7 @@ class Speculation:
         self,
         target: CacheSlots,
         *,
-        draft: Transformer | None = None,
+        draft: Decoder | None = None,
         lookup: bool = False,
         tokens: int = 4,
         memory: int | None = None,
@@ -175,7 +175,7 @@ class Speculation:
         self.proposals |= found
 
 
-def check_speculation(target: Cache, draft: Transformer | None, vocab_size: int) -> None:
+def check_speculation(target: Cache, draft: Decoder | None, vocab_size: int) -> None:
     """Raises unless rejected proposals can be removed from the target's cache, and the draft model reads the
     same tokens."""
     if not target.can_rewind:

@@ -336,14 +336,17 @@ def open_engine(options: EngineOptions) -> "tuple[Model, Engine]":
     """Returns the model with its weights, and its engine."""
     from pellucid.generation.engine import Engine
     from pellucid.generation.slots import CHUNK
+    from pellucid.workbench.decoding import make_decoder
     from pellucid.workbench.generation_options import read_engine_options
     from pellucid.workbench.model import Model
 
-    model = Model.from_pretrained(options.model, device=options.device, dtype=options.dtype)
+    model = Model.from_pretrained(
+        options.model, device=options.device, dtype=options.dtype, weights=options.weights
+    )
     given = read_engine_options(model, {} if options.cache is None else {"cache": options.cache})
     slots = choose_slots(model, given.get("cache_dtype")) if options.slots is None else options.slots
     engine = Engine(
-        model.module,
+        make_decoder(model),
         model.pretrained.tokenizer,
         stop_ids=model.stop,
         slots=slots,
