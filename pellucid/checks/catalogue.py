@@ -52,6 +52,7 @@ def verify(
     *,
     quick: bool = False,
     device: str | None = None,
+    weights: str | None = None,
     step: int | None = None,
     before: Callable[[Check | RunCheck], None] = lambda check: None,
     after: Callable[[Finding], None] = lambda finding: None,
@@ -59,8 +60,8 @@ def verify(
     """Measures a catalogue of claims about a model's numbers, and returns what was found.
 
     `model` is a loaded model or what `pellucid.load` takes; `device` is where the fast engine of a model that
-    is loaded here runs. With `quick`, only the checks that take seconds are made. `before` and `after` are
-    called for each check, to show progress.
+    is loaded here runs, and `weights` how it holds its matrices ("int8", "int4", "file"). With `quick`, only
+    the checks that take seconds are made. `before` and `after` are called for each check, to show progress.
 
     Of a run or its folder, one step is replayed and judged first, batch, loss, gradients and update, and the
     logged validation loss; then the newest model. `step` is the step to replay, by default one soon after a
@@ -71,11 +72,11 @@ def verify(
     >>> bool(report), str(report["specification"].verdict)
     (True, 'equal')
     """
-    if isinstance(model, Model) and device is not None:
-        raise UsageError("device is for a model that is loaded here; a loaded model has its own.")
-    subject = Subject(
-        model if isinstance(model, Model) else load(model, device=device or "cpu"), is_quick=quick
-    )
+    if isinstance(model, Model) and (device is not None or weights is not None):
+        given = "device is" if weights is None else "weights is"
+        raise UsageError(f"{given} for a model that is loaded here; a loaded model has its own.")
+    opened = model if isinstance(model, Model) else load(model, device=device or "cpu", weights=weights)
+    subject = Subject(opened, is_quick=quick)
     subject.model.resolve_device()  # raises where the device cannot be used, before anything is measured
     checks, of_run = select_checks(check_bool("quick", quick)), list[Finding]()
     if not isinstance(model, Model) and is_run(Path(model)):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pellucid.checks.files.stored_parts import read_schemes
 from pellucid.config import ModelConfig
 from pellucid.errors import ResourceError, TokenError, quote
 from pellucid.explain.trace import Trace
@@ -18,7 +19,8 @@ from pellucid.format import pluralize
 from pellucid.judge.mismatch import explain_mismatch, find_mismatch, kind_of, largest, scales_by_kind
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.transformer import Transformer
-from pellucid.pretrained import parameter_count
+from pellucid.pretrained import as_lazy, parameter_count
+from pellucid.quantized import QuantizedWeight
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
@@ -39,6 +41,7 @@ FEW_LAYERS, FEW_TOKENS = 2, 1021
 """What the excerpt of a large model has: one block reads the embedding, the other one a block's output. The
 number of tokens is prime, and so not a multiple of what kernels compute at once."""
 NO_MEMORY = "there is not enough memory for it here"
+QUANTIZED = "its weights are quantized, and integers have no gradient"
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 LONGEST = 512
 """Tokens that a check of a small model reads at most, so that a window may be passed."""
@@ -63,6 +66,31 @@ class Subject:
             return dict(self.model.weights)
         shapes = self.config.parameters().items()
         return {name: self.model.weights[name][tuple(map(slice, shape))] for name, shape in shapes}
+
+    @cached_property
+    def quantized(self) -> frozenset[str]:
+        """The names of the weights that are quantized."""
+        return frozenset(as_lazy(self.model.pretrained.weights).types)
+
+    @cached_property
+    def requantized(self) -> frozenset[str]:
+        """Those whose integers are in no file: they were quantized when the model was opened."""
+        held, provenance = as_lazy(self.model.pretrained.weights).types, self.model.pretrained.provenance
+        scheme_of = read_schemes(provenance.path) if provenance.format == "pellucid" else lambda name: None
+
+        def is_stored(name: str) -> bool:
+            if provenance.types.get(name, "").lower() != held[name].lower():
+                return False
+            scheme, weight = scheme_of(name), self.weights.get(name)
+            return (
+                scheme is None or not isinstance(weight, QuantizedWeight) or scheme["group"] == weight.group
+            )
+
+        return frozenset(name for name in held if not is_stored(name))
+
+    def float_weights(self, config: ModelConfig | None = None) -> dict[str, Array]:
+        """Returns the weights of a config as arrays of floats: a quantized one is dequantized to float32."""
+        return {name: np.asarray(self.weights[name]) for name in (config or self.config).parameters()}
 
     @cached_property
     def excerpt(self) -> "Subject":
@@ -176,6 +204,8 @@ class Check:
     measure: Callable[[Subject], Finding]
     quick: bool = True
     """Whether it also runs with `--quick`."""
+    needs_floats: bool = False
+    """Whether it is of gradients, which integers do not have."""
     required: bool = False
     """Whether the checks after it are not run where it finds a bug: they would measure that bug again, and
     blame something else."""
@@ -184,7 +214,8 @@ class Check:
         """Measures the claim on a model."""
         start = time.perf_counter()
         try:
-            found = self.measure(subject)
+            is_skipped = self.needs_floats and bool(subject.quantized)
+            found = Finding(Verdict.SKIPPED, QUANTIZED) if is_skipped else self.measure(subject)
         except ResourceError as error:
             found = Finding(Verdict.SKIPPED, str(error))
         except Exception as error:  # what a check runs must run, where there is memory for it

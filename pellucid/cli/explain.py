@@ -19,6 +19,7 @@ from pellucid.cli.options import (
     Steps,
     Targets,
     Update,
+    Weights,
     trace_options,
 )
 
@@ -49,6 +50,7 @@ def explain(
             max=100_000,
         ),
     ] = 6,
+    weights: Weights = None,
     target: Targets = None,
     smoothing: Smoothing = 0.0,
     update: Update = None,
@@ -121,6 +123,7 @@ def explain(
         batch=batch,
         progress=_Progress(),
         raw_tokens=raw_tokens,
+        weights=weights,
         token=token,
         choice=choice,
         ledger_model=ledger_model,

@@ -79,6 +79,10 @@ Device = Annotated[str, typer.Option(help="Where the fast engine computes: cpu o
 Dtype = Annotated[
     str, typer.Option(help="The fast engine's number type: float32, bfloat16, float16 or float64.")
 ]
+Weights = Annotated[
+    str | None,
+    typer.Option(help="How to hold the matrices: int8, int4, or file, a GGUF's own blocks.", metavar="KIND"),
+]
 Cache = Annotated[
     str | None, typer.Option(help="The number type of the KV cache: float32, bfloat16 or int8.")
 ]

@@ -19,6 +19,7 @@ from pellucid.cli.options import (
     Steps,
     Targets,
     Update,
+    Weights,
     trace_options,
 )
 
@@ -44,6 +45,7 @@ def trace(
         str, typer.Option(help="Who computes: reference (the specification), eager, fused or compiled.")
     ] = "reference",
     dtype: Dtype = "float32",
+    weights: Weights = None,
     by_head: Annotated[
         bool, typer.Option("--by-head", help="Add attn.head_out: what each head adds to the residual stream.")
     ] = False,
@@ -58,7 +60,7 @@ def trace(
     from pellucid.workbench.tracing import trace, write_trace
 
     check_trace_output(output, force)
-    found = load(model, dtype=dtype)
+    found = load(model, dtype=dtype, weights=weights)
     options = trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps)
     run = trace(found, prompts, backward=backward, path=path, by_head=by_head, **options)
     files = write_trace(found, run, output, force)

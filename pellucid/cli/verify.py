@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pellucid.cli.options import Device, Json, ModelName
+from pellucid.cli.options import Device, Json, ModelName, Weights
 
 if TYPE_CHECKING:
     from pellucid.checks.check import Check
@@ -29,6 +29,7 @@ def verify(
     model: ModelName,
     quick: Annotated[bool, typer.Option("--quick", help="Only the checks that take seconds.")] = False,
     device: Device = "cpu",
+    weights: Weights = None,
     step: Annotated[
         int | None,
         typer.Option(
@@ -52,7 +53,9 @@ def verify(
     from pellucid.format import pluralize
 
     with _progress(json) as (before, after):
-        report = verify(model, quick=quick, device=device, step=step, before=before, after=after)
+        report = verify(
+            model, quick=quick, device=device, weights=weights, step=step, before=before, after=after
+        )
     if not json:
         if report.not_run:
             print(f"skipped  {pluralize(len(report.not_run), 'check')}: the weights are not finite")

@@ -13,12 +13,14 @@ import numpy as np
 import torch
 
 from pellucid.errors import UsageError, unknown
+from pellucid.judge.held_weights import hold_weights
 from pellucid.model import taps
 from pellucid.model.compiler import NO_COMPILER, lacks_compiler
 from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
 from pellucid.names import HEAD_OUT, asks_for_heads
 from pellucid.reference.op import Array
+from pellucid.reference.ops.quantization import dequantize
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 
@@ -38,6 +40,12 @@ class EnginesRun:
     def to_tape(self) -> Tape:
         """Returns the program with the fast engine's numbers where it has shown them."""
         return with_values(self.tape, self.values)
+
+    def hold_weights(self) -> Tape:
+        """Returns the specification's program with the weights that the engine multiplies with: a quantized
+        one is a parameter."""
+        names = (name for name, step in self.tape.steps.items() if step.op is dequantize)
+        return hold_weights(with_values(self.tape, {name: self.values[name] for name in names}))
 
 
 def run(
@@ -138,7 +146,9 @@ def _record(
 
     trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
     if backward and not trained:
-        raise UsageError("every parameter of the module is frozen or quantized, so there is no gradient to show.")
+        raise UsageError(
+            "every parameter of the module is frozen or quantized, so there is no gradient to show."
+        )
     with torch.set_grad_enabled(backward):
         if path == "compiled":
             if lacks_compiler(module.device):

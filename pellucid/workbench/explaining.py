@@ -41,6 +41,7 @@ def explain(
     batch: int | None = None,
     progress: Callable[[int, int], None] = lambda step, last: None,
     raw_tokens: bool = False,
+    weights: str | None = None,
     token: int | None = None,
     choice: int = 0,
     ledger_model: Model | str | None = None,
@@ -55,8 +56,9 @@ def explain(
     replaced by its operands: the residual stream becomes the sum of everything that was written to it.
     Without `at`, the names of all values are returned.
 
-    With a prompt, `run` holds the other arguments of `trace`. Without one, `model` is a trace or its file;
-    the folder of a training run, where `at` is NAME@k after update k, and `progress` is called for each
+    With a prompt, `run` holds the other arguments of `trace`, and `weights` says how a model that is loaded
+    here holds its matrices ("int8", "int4" or "file"), as for `load`. Without one, `model` is a trace or its
+    file; the folder of a training run, where `at` is NAME@k after update k, and `progress` is called for each
     replayed step; or a model or a config-only preset, whose shapes are returned for `batch` rows of `tokens`
     tokens. Of a ledger or its file, `token` is the number of a new token, from 1, and `at` by default the
     probability with which it was drawn: the run of its model, or of `ledger_model`, is explained through the
@@ -75,6 +77,8 @@ def explain(
         model = os.fspath(model)
     check_limits("" if at is None else at, depth, top, lines)
     check_bool("flatten", flatten)
+    if weights is not None:
+        model = _load_with(model, weights, prompt)
     if (ledger := _read_ledger(model, token is not None)) is not None:
         given = {**run, "prompt": prompt, "tokens": tokens, "batch": batch, "raw_tokens": raw_tokens or None}
         if names := [name for name, value in given.items() if value is not None]:
@@ -124,6 +128,13 @@ def explain(
     else:
         return _shapes(model, at, tokens, batch, run)
     return found if at is None else derive.explain(found, at, depth, top, lines, flatten)
+
+
+def _load_with(model: Any, weights: str, prompt: Any) -> Model:
+    """Returns the model with its matrices held as asked."""
+    if prompt is None or not isinstance(model, str) or _is_trace(model):
+        raise UsageError("weights is for a model that is loaded here, and needs a prompt: omit it.")
+    return load(model, weights=weights)
 
 
 def _read_ledger(model: Any, is_asked: bool) -> "Ledger | None":

@@ -77,6 +77,7 @@ def quantized(kind: str) -> Callable[[Path], None]:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(writing.KINDS, kind, type.code)
+            patch.setitem(writing.FILE_TYPES, kind, type.code)
             patch.setitem(quants.BY_NAME, kind, replace(type, encode=encode))
             gguf.write(path, random_models.model(random_models.LLAMA), kind)
 

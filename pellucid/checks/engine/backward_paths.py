@@ -117,5 +117,6 @@ CHECKS = (
         f"{TOLERANCE:g}",
         measure_backward_paths,
         quick=False,
+        needs_floats=True,
     ),
 )

@@ -92,9 +92,12 @@ def _position_values(config: ModelConfig, places: Array) -> dict[str, Array]:
 
 
 def _judge_run(subject: Subject, both: EnginesRun) -> Finding:
-    names = [name for name in both.values if both.tape.roles.get(name) != "leaf"]  # leaves are inputs
+    tape = both.hold_weights()
+    names = [
+        name for name in both.values if tape.roles.get(name) not in ("leaf", "param")
+    ]  # those are inputs
     recorded = {name: RecordedValue(both.values[name], both.types[name]) for name in names}
-    return judge_values(subject.trace(both.tape, subject.pair[0]), recorded).summarize()
+    return judge_values(subject.trace(tape, subject.pair[0]), recorded).summarize()
 
 
 CHECKS = (
@@ -110,6 +113,7 @@ CHECKS = (
         f"{BETWEEN_ENGINES:g}",
         measure_gradients,
         quick=False,
+        needs_floats=True,
     ),
     Check(
         "float32",

@@ -27,6 +27,7 @@ from pellucid.model.transformer import Transformer
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
+from pellucid.workbench.engines import applied_weights
 
 CALLS = (5, 1, 1)
 """Tokens of the calls that are read after the filled positions: a chunk, and two decode steps."""
@@ -133,7 +134,7 @@ def _make_program(
     subject: Subject, module: Transformer, texts: RecordedTexts, past: dict[str, Array]
 ) -> Tape:
     """Returns the specification's pass over the tokens, with the filled positions as its cache."""
-    program = forward(module.config, module.weights(), texts.ids, past=past)
+    program = forward(module.config, applied_weights(module), texts.ids, past=past)
     return remove_logits(program) if "logits" not in texts.values else program
 
 

@@ -114,5 +114,6 @@ CHECKS = (
         f"{TOLERANCE:g}",
         measure_finite_differences,
         quick=False,
+        needs_floats=True,
     ),
 )

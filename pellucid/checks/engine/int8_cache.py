@@ -16,6 +16,7 @@ from pellucid.model.recording import Recording
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
 from pellucid.reference.training import forward
+from pellucid.workbench.engines import applied_weights
 
 MEAN, WORST = 0.05, 0.5
 """Nats, of the KL divergence beyond which the finding advises a wider type. That is not a bug: extreme
@@ -88,7 +89,7 @@ def _judge_attention(subject: Subject, module: Transformer, ids: list[int], seen
         for name, value in recorded.items()
         if name.endswith((".k_all", ".v_all"))
     }
-    tape = forward(module.config, module.weights(), [ids], past=past)
+    tape = forward(module.config, applied_weights(module), [ids], past=past)
     known = {name: value for name, value in recorded.items() if name in tape and name != "mask"}
     return judge_run(subject.trace(tape, ids), known, only="*.z", rounds_once=True)
 

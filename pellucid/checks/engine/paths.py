@@ -25,6 +25,7 @@ from pellucid.checks.engine.observed import (
     split_positions,
 )
 from pellucid.explain.trace import Trace
+from pellucid.judge.held_weights import hold_weights
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.run_report import RunReport
@@ -33,7 +34,7 @@ from pellucid.model.cache import Cache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
 from pellucid.reference.tape import Tape
-from pellucid.workbench.engines import with_values
+from pellucid.workbench.engines import applied_weights, with_values
 
 ROUNDING = "(8 + √n) units of Σ|terms|; 16 bits: one rounding"
 NO_CACHE = "its mask is not causal, so it cannot have a cache"
@@ -62,6 +63,7 @@ class Path:
     run: RunPath
     has_cache: bool = False
     is_quick: bool = True
+    needs_floats: bool = False
 
     def measure(self, subject: Subject) -> Finding:
         """Judges the path in every type; the first failure, else how much of the error budget is used."""
@@ -122,7 +124,7 @@ def judge_texts(subject: Subject, module: Transformer, texts: RecordedTexts) -> 
     program = subject.program_of(texts.ids)
     if "logits" not in texts.values:
         program = remove_logits(program)
-    tape = with_values(program, module.weights())
+    tape = hold_weights(with_values(program, applied_weights(module)))
     return judge_values(subject.trace(tape, texts.ids[0]), texts.values)
 
 
@@ -290,6 +292,7 @@ PATHS = (
         "Each value of a pass that records gradients equals its recomputed result.",
         run_trained,
         is_quick=False,
+        needs_floats=True,
     ),
     Path(
         "cached",
@@ -308,7 +311,10 @@ PATHS = (
 
 def make_checks(paths: Iterable[Path]) -> tuple[Check, ...]:
     """Returns the check of each path."""
-    return tuple(Check(path.name, path.claim, ROUNDING, path.measure, path.is_quick) for path in paths)
+    return tuple(
+        Check(path.name, path.claim, ROUNDING, path.measure, path.is_quick, path.needs_floats)
+        for path in paths
+    )
 
 
 CHECKS = make_checks(PATHS)

@@ -63,9 +63,10 @@ def _make_case(subject: Subject, tokenizer: Tokenizer, add_bos: bool) -> Case:
         raise TokenError("a loss needs a text of at least two tokens.")
     before = subject.model.pretrained.bos_ids
     read, targets = [*before, *ids[:-1]], [IGNORE_INDEX] * len(before) + ids[1:]
-    given = Case(subject.config, subject.weights, tuple(ids))
+    weights = subject.float_weights()
+    given = Case(subject.config, weights, tuple(ids))
     with np.errstate(all="ignore"):
-        tape = forward(subject.config, subject.weights, [read], [targets], make_tape=lambda: Tape(np.float32))
+        tape = forward(subject.config, weights, [read], [targets], make_tape=lambda: Tape(np.float32))
     vars(given)["tape"] = tape
     return given
 

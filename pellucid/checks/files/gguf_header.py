@@ -74,11 +74,15 @@ class GgufHeader:
         at = self.start + self.tensors[name].offset
         return self.data[at : at + self.tensors[name].bytes]
 
-    def dequantize(self, name: str, stride: int = 1) -> Array:
-        """Returns the rows 0, stride, 2 stride, … of a tensor, dequantized by the `gguf` package."""
+    def byte_rows(self, name: str) -> Array:
+        """Returns the bytes of a tensor, [rows, bytes of a row]."""
         place = self.tensors[name]
         at = self.start + place.offset
-        rows = np.frombuffer(self.data, np.uint8, place.bytes, at).reshape(-1, place.row_bytes)
+        return np.frombuffer(self.data, np.uint8, place.bytes, at).reshape(-1, place.row_bytes)
+
+    def dequantize(self, name: str, stride: int = 1) -> Array:
+        """Returns the rows 0, stride, 2 stride, … of a tensor, dequantized by the `gguf` package."""
+        place, rows = self.tensors[name], self.byte_rows(name)
         if len(place.shape) == 1:
             return _dequantize(rows, place.type)[0, ::stride]
         return _dequantize(rows[::stride], place.type)

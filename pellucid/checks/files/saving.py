@@ -2,12 +2,14 @@
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pellucid.checks.check import Check, Subject
 from pellucid.interop import model_folder
 from pellucid.judge.verdict import Finding, Verdict
+from pellucid.quantized import QuantizedWeight
 from pellucid.text.tokenizer import Tokenizer
 
 
@@ -19,11 +21,19 @@ def measure_saved(subject: Subject) -> Finding:
         if after.config != before.config:
             return Finding(Verdict.BUG, "the config changed", "config", f"{before.config}\n{after.config}")
         for name in before.weights:
-            if not np.array_equal(subject.weights[name], after.weights[name], equal_nan=True):
+            if not _is_same(subject.weights[name], after.weights[name]):
                 return Finding(Verdict.BUG, "the numbers changed", name)
         if _encode(before.tokenizer, subject.text) != _encode(after.tokenizer, subject.text):
             return Finding(Verdict.BUG, "the ids changed", "tokenizer")
         return Finding(Verdict.EQUAL, f"{len(before.weights):,} weights, bit for bit")
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    """Whether two weights are equal, of quantized ones integers, scales and minimums."""
+    if isinstance(before, QuantizedWeight) and isinstance(after, QuantizedWeight):
+        return before.equals(after)
+    is_one = isinstance(before, QuantizedWeight) or isinstance(after, QuantizedWeight)
+    return not is_one and np.array_equal(before, after, equal_nan=True)
 
 
 def _encode(tokenizer: Tokenizer | None, text: str) -> object:

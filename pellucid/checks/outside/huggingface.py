@@ -21,6 +21,7 @@ from pellucid.checks.outside.witnesses import SAME_FILE, Departure, Witness, jud
 from pellucid.errors import PellucidError, quote
 from pellucid.interop.rope_layout import ROTATED, halves_to_pairs, pairs_to_halves
 from pellucid.judge.diagnosis import explain_bug
+from pellucid.judge.held_weights import hold_weights
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.name_table import map_names
 from pellucid.judge.run_report import RunReport
@@ -68,7 +69,7 @@ def compare_with_transformers(subject: Subject) -> TransformersComparison | str:
         return f"transformers cannot read this model: {quote(error)}"
     is_ours = theirs.config == subject.with_layers(subject.layers)  # their layout of RoPE may be another one
     tape = (
-        subject.program_of([ids], subject.layers)
+        hold_weights(subject.program_of([ids], subject.layers))
         if is_ours
         else forward(theirs.config, theirs.weights, [ids])
     )
@@ -87,7 +88,9 @@ def compare_with_transformers(subject: Subject) -> TransformersComparison | str:
     departure = departure or _compare_engine(subject, tape, ids, logits)
     measured += f"log-probabilities {_apart(tape['logits'], logits):.1e} apart at worst, {theirs.source}"
     blocks = f" and the first {subject.layers} blocks" if subject.is_large else ""
-    return TransformersComparison(theirs.source, departure, f"{measured}, of {len(ids)} tokens{blocks}")
+    dequantized = ", its weights dequantized" if subject.quantized else ""
+    measured += f", of {len(ids)} tokens{blocks}{dequantized}"
+    return TransformersComparison(theirs.source, departure, measured)
 
 
 def measure_transformers(subject: Subject) -> Finding:

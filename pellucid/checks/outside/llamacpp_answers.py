@@ -60,7 +60,8 @@ def ask_llamacpp(subject: Subject) -> LlamaCppAnswers | str:
     if importlib.util.find_spec("xllamacpp") is None:
         return "llama.cpp is not installed: pip install xllamacpp"
     path = subject.model.pretrained.provenance.path
-    is_file = path.suffix == ".gguf" and path.is_file() and not list_changed(subject)
+    is_own = not list_changed(subject) and not subject.requantized
+    is_file = path.suffix == ".gguf" and path.is_file() and is_own
     try:
         with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
             given = _make_file(subject, Path(folder)) if is_file else _export(subject, Path(folder))
@@ -102,7 +103,7 @@ def _make_file(subject: Subject, folder: Path) -> GivenFile:
 def _export(subject: Subject, folder: Path) -> GivenFile:
     """Returns our export of the model, or of its first blocks."""
     path, config = folder / "model.gguf", subject.with_layers(subject.layers)
-    weights = {name: subject.weights[name] for name in config.parameters()}
+    weights = subject.float_weights(config)
     gguf.write(path, replace(subject.model.replace().pretrained, config=config, weights=weights), "F32")
     return GivenFile(path, subject.layers, True)
 

@@ -88,6 +88,8 @@ def _open_llamacpp(subject: Subject, tokenizer: Tokenizer) -> OutsideTokenizer |
     answers = ask_llamacpp(subject)
     if isinstance(answers, str):
         raise _NotAsked(answers)
+    if not answers.texts:
+        raise _NotAsked("llama.cpp was given our export of its weights, and not this file")
 
     def make_encode(answers: LlamaCppAnswers, way: int) -> Encode:
         ids = {text: found[way] for text, found in zip(answers.texts, answers.ids, strict=True)}

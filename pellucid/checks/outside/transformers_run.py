@@ -32,6 +32,7 @@ from pellucid.reference.op import Array
 TABLES = {"gpt2": "hf-gpt2", "bloom": "hf-bloom"}
 """The name table of a family; of all others, "hf"."""
 UNEMBEDDING = "unembed.weight"
+DEQUANTIZED = "of the dequantized weights"
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,12 @@ def load_transformers(subject: Subject, layers: int) -> TransformersModel:
     opened = subject.model.pretrained
     path, kind = opened.provenance.path, opened.provenance.format
     config = replace(subject.config, n_layer=layers)
-    config, weights = in_layout(
-        config, {name: subject.weights[name] for name in config.parameters()}, "halves"
-    )
+    config, weights = in_layout(config, subject.float_weights(config), "halves")
     reason = ""
     if list_changed(subject):
         reason = "its weights are no longer the file's"
+    elif subject.requantized:
+        reason = DEQUANTIZED
     elif kind not in ("huggingface", "gguf"):
         reason = ""
     elif kind == "huggingface":
@@ -85,7 +86,7 @@ def load_transformers(subject: Subject, layers: int) -> TransformersModel:
 
 def load_gguf(path: Path, subject: Subject) -> TransformersModel:
     """Returns transformers' model of a GGUF file of ours, whole."""
-    config, weights = in_layout(subject.config, subject.weights, "halves")
+    config, weights = in_layout(subject.config, subject.float_weights(), "halves")
     return TransformersModel(_load_gguf(path, config.n_layer), EXPORT, config, weights)
 
 

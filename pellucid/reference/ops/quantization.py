@@ -16,7 +16,7 @@ LEVELS = 127 * 256
 """The largest 16-bit integer of an activation: its high byte is at most 127, so that it fits an int8."""
 
 
-def _spread(x: Any, width: int, group: int) -> Any:
+def _repeat_groups(x: Any, width: int, group: int) -> Any:
     """Returns the number of the group of each entry, [… G] to [… width]."""
     return x[..., np.arange(width) // group]
 
@@ -40,8 +40,8 @@ def _dequantize_formula(index: Index, shapes: Sequence[Shape], group: int) -> st
 def dequantize(integers: Any, scales: Any, *minimums: Any, group: int) -> Any:
     """W[o, i] = s[o, g] · q[o, i] (+ m[o, g]), g = ⌊i / group⌋, for q [O I], s and m [O G]."""
     width = integers.shape[-1]
-    numbers = _spread(scales, width, group) * integers
-    return numbers + _spread(minimums[0], width, group) if minimums else numbers
+    numbers = _repeat_groups(scales, width, group) * integers
+    return numbers + _repeat_groups(minimums[0], width, group) if minimums else numbers
 
 
 @dequantize.gradient
@@ -82,9 +82,9 @@ def quantize(x: Any, scales: Any, *minimums: Any, group: int, low: int, high: in
     """q[o, i] = clip(round((x[o, i] − m[o, g]) / s[o, g]), low, high) as int8, ties to even; where s is 0, 1
     divides."""
     width = x.shape[-1]
-    shifted = x - _spread(minimums[0], width, group) if minimums else x
+    shifted = x - _repeat_groups(minimums[0], width, group) if minimums else x
     divisor = np.where(scales == 0, x.dtype.type(1), scales)
-    rounded = np.rint(shifted / _spread(divisor, width, group))
+    rounded = np.rint(shifted / _repeat_groups(divisor, width, group))
     return np.minimum(np.maximum(rounded, low), high).astype(np.int8)
 
 
@@ -112,8 +112,8 @@ def round_activations(x: Any, group: int = 32) -> Any:
     grouped = np.reshape(padded, (*lead, groups, group))
     largest = np.maximum(grouped, -grouped).max(axis=-1)
     factor = _to_single(LEVELS / np.where(largest > 0, largest, x.dtype.type(1)))
-    integers = np.rint(_to_single(x * _spread(factor, width, group)))
-    return _spread(_to_single(largest / LEVELS), width, group) * integers
+    integers = np.rint(_to_single(x * _repeat_groups(factor, width, group)))
+    return _repeat_groups(_to_single(largest / LEVELS), width, group) * integers
 
 
 def _to_single(x: Any) -> Any:

@@ -16,10 +16,14 @@ from pellucid.checks.files.file_weights import (
     measure_engine_weights,
     measure_file_weights,
 )
+from pellucid.interop import model_folder
 from pellucid.interop.gguf.quants import BY_NAME
+from pellucid.interop.quantizing import quantize_pretrained
 from pellucid.judge.verdict import Finding
+from pellucid.quantized import Scheme
 from pellucid.workbench import Model
 from tests.faults.loaded import quantized
+from tests.interop.gguf import random_models
 from tests.interop.huggingface.models import FAMILIES, random_model
 from tests.workbench import folders
 
@@ -116,3 +120,66 @@ def test_nan_equals_nan_and_zeros_differ_by_their_sign() -> None:
     assert describe_difference(nan, nan.copy()) == ""
     assert "differ" in describe_difference(np.zeros(2, np.float32), -np.zeros(2, np.float32))
     assert "shape" in describe_difference(np.zeros(2), np.zeros(3))
+
+
+# ---- quantized weights
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+def test_the_blocks_of_a_gguf_file_are_compared_part_by_part(kind: str, tmp_path: Path) -> None:
+    quantized(kind)(tmp_path / "model.gguf")
+    subject = Subject(pellucid.load(tmp_path / "model.gguf", weights="file"))
+    found = measure_file_weights(subject)
+    assert found.verdict == "equal" and "quantized in the file" in found.measured, found
+    assert not subject.requantized and subject.quantized
+    assert measure_engine_weights(subject).verdict == "equal"
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_that_were_quantized_here_are_quantized_again(
+    family: str, scheme: str, tmp_path: Path
+) -> None:
+    subject = Subject(pellucid.load(folders.huggingface(tmp_path, family), weights=scheme))
+    found = measure_file_weights(subject)
+    assert found.verdict == "equal" and "quantized here" in found.measured, found
+    assert measure_engine_weights(subject).verdict == "equal"
+
+
+@pytest.mark.parametrize("scheme", [Scheme(8), Scheme(4, 32), Scheme(8, 32)], ids=str)
+def test_a_folder_of_quantized_weights_and_the_same_quantized_again(scheme: Scheme, tmp_path: Path) -> None:
+    model = quantize_pretrained(random_models.model(random_models.LLAMA), scheme)
+    model_folder.write(tmp_path / "model", model)
+    for weights in (None, "int8", "int4", "file"):
+        subject = Subject(pellucid.load(tmp_path / "model", weights=weights))
+        found = measure_file_weights(subject)
+        assert found.verdict == "equal", (weights, found)
+        is_stored = weights in (None, "file") or str(Scheme.named(weights)) == str(scheme)
+        assert bool(subject.requantized) is not is_stored
+
+
+def test_a_quantized_model_in_the_other_layout_of_rope_is_not_wrong(tmp_path: Path) -> None:
+    quantized("Q4_1")(tmp_path / "model.gguf")
+    for weights in ("file", "int8"):
+        model = pellucid.load(tmp_path / "model.gguf", weights=weights)
+        for layout in ("halves", "pairs"):
+            assert measure_file_weights(Subject(model.in_layout(layout))).verdict == "equal"
+
+
+@pytest.mark.parametrize("part", ["integers", "scales", "minimums"])
+def test_a_part_that_the_engine_does_not_hold_is_named(part: str, tmp_path: Path) -> None:
+    subject = Subject(pellucid.load(folders.huggingface(tmp_path, "llama"), weights="int4"))
+    held = subject.module(torch.float32, subject.layers).quantized()["blocks.1.attn.k_proj.weight"]
+    getattr(held, part)[3, 0] += 1
+    found = measure_engine_weights(subject)
+    assert (found.verdict, found.at) == ("BUG", f"blocks.1.attn.k_proj.weight.{part}")
+
+
+def test_a_quantized_weight_that_the_engine_holds_as_floats_is_named(tmp_path: Path) -> None:
+    subject = Subject(pellucid.load(folders.huggingface(tmp_path, "llama"), weights="int8"))
+    module = subject.module(torch.float32, subject.layers)
+    floats = module.blocks[0].mlp.up_proj.weight.dequantize()
+    del module.blocks[0].mlp.up_proj.weight
+    module.blocks[0].mlp.up_proj.weight = torch.nn.Parameter(floats)
+    found = measure_engine_weights(subject)
+    assert (found.verdict, found.at) == ("BUG", "blocks.0.mlp.up_proj.weight")
