@@ -17,10 +17,14 @@ from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK
 from pellucid.judge.verdict import Finding, Verdict
+from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
+from pellucid.native.decoder import Decoder
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 from pellucid.workbench.completing import make_engine
+from pellucid.workbench.decoding import make_decoder
+from pellucid.workbench.engines import applied_weights
 
 VOCABULARY = 1024
 """Tokens of a large model: the engine treats all alike."""
@@ -44,7 +48,7 @@ class Scorer:
     """What the specification has computed so far; types that hold the same weights may share it."""
 
     def __post_init__(self) -> None:
-        self.weights = self.module.weights()
+        self.weights = applied_weights(self.module)
         self.compared: set[tuple[int, ...]] = set()
 
     def __call__(self, ids: Sequence[int]) -> Array:
@@ -300,7 +304,8 @@ def _judge_all(runs: EngineRuns, judge: Judge) -> Finding | None:
 
 def _judge_whole(subject: Subject) -> Finding:
     """Compares the whole model's log-probabilities of a prompt and of a few new tokens, by the engine that
-    `Model.generate` makes and by `Model.score`, with those of the specification and an uncached pass."""
+    `Model.generate` makes and by `Model.score`, with those of the specification and of one pass over the
+    text by the same code: of a compiled decoder, which may round activations, by that decoder."""
     model, ids = subject.model, subject.pair[0]
     prefix = int(subject.config.mask.bidirectional_prefix)
     new = min(3, subject.config.context_length - max(prefix, 1))
@@ -314,23 +319,36 @@ def _judge_whole(subject: Subject) -> Finding:
     handle = make_engine(model, [request], {}).add(request)
     [text] = handle.result()
     whole = [*prompt, *text.ids]
-    with torch.no_grad():
-        logits = model.module(torch.tensor([whole[:-1]], device=model.module.device))[0]
-    plain = _log_softmax(logits.double().cpu().numpy())[np.arange(len(whole) - 1), whole[1:]]
     specified = _log_softmax(subject.program["logits"][0])[np.arange(len(prompt) - 1), prompt[1:]]
-    error = float(np.abs(plain[: len(specified)] - specified).max())
-    allowed = max(FLOORS[model.module.dtype], TIMES * error)
-    wanted = [*specified, *plain[len(specified) :]]
     scored = [value or 0.0 for value in model.score(whole).logprobs[1:]]
-    worst = 0.0
-    for which, values in (("generate", [*handle.prompt_logprobs, *text.logprobs]), ("score", scored)):
+    generated, notes = [*handle.prompt_logprobs, *text.logprobs], []
+    for which, decoder, values in (
+        ("generate", make_decoder(model), generated),
+        ("score", model.module, scored),
+    ):
+        plain = _log_softmax(_read_at_once(decoder, whole[:-1]))[np.arange(len(whole) - 1), whole[1:]]
+        error, worst = float(np.abs(plain[: len(specified)] - specified).max()), 0.0
+        allowed = max(FLOORS[model.module.dtype], TIMES * error)
+        wanted = [*specified, *plain[len(specified) :]]
         for at, (got, right) in enumerate(zip(values, wanted, strict=True), start=1):
             worst = max(worst, abs(got - right))
             if not abs(got - right) <= allowed:
                 message = f"ln p of token {whole[at]} is {got:.8g}; an uncached pass gives {right:.8g}"
                 where = f"Model.{which}[token={at}]"
                 return Finding(Verdict.BUG, f"{got:.6g} for {right:.6g}", where, message)
-    return Finding(Verdict.NOISE, f"{worst / allowed:.0%} of {allowed:.1e} in the whole model")
+        notes.append(f"{worst / allowed:.0%} of {allowed:.1e}")
+    return Finding(Verdict.NOISE, f"{', '.join(dict.fromkeys(notes))} in the whole model")
+
+
+def _read_at_once(decoder: Decoder, ids: list[int]) -> Array:
+    """Returns the logits [T V] of one pass over a text; of a compiled decoder, of one call."""
+    with torch.no_grad():
+        if isinstance(decoder, Transformer):
+            logits = decoder(torch.tensor([ids], device=decoder.device))[0]
+        else:
+            cache = Cache(decoder.config, 1, len(ids), dtype=decoder.cache_dtype)
+            logits = decoder.forward_packed([(cache, ids)], range(len(ids)))
+    return np.asarray(logits.double().cpu().numpy())
 
 
 CHECKS = (
