@@ -17,6 +17,7 @@ from pellucid.cli.options import (
     ModelName,
     SplitRule,
     Stride,
+    Weights,
     Window,
 )
 from pellucid.errors import UsageError
@@ -86,6 +87,7 @@ def calibrate(
     force: Force = False,
     device: Device = "cpu",
     dtype: Dtype = "float32",
+    weights: Weights = None,
     json: Json = False,
 ) -> None:
     """Measure whether to believe a model's probabilities: the expected calibration error with its bins, the
@@ -98,7 +100,7 @@ def calibrate(
     from pellucid.workbench.calibrating import calibrate
 
     values = _read_temperatures(temperatures)
-    found = load(model, device=device, dtype=dtype)
+    found = load(model, device=device, dtype=dtype, weights=weights)
     with rate_bar() as bar:
         report = calibrate(
             found,

@@ -19,6 +19,7 @@ from pellucid.cli.options import (
     ModelName,
     SplitRule,
     Stride,
+    Weights,
     Window,
 )
 
@@ -56,6 +57,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0, max=2**63 - 1)] = 0,
     device: Device = "cpu",
     dtype: Dtype = "float32",
+    weights: Weights = None,
     json: Json = False,
 ) -> None:
     """Measure how well a model predicts texts: loss, perplexity, bits per byte and accuracy, with confidence
@@ -66,7 +68,7 @@ def evaluate(
     from pellucid.workbench import load
     from pellucid.workbench.evaluating import evaluate
 
-    found = load(model, device=device, dtype=dtype)
+    found = load(model, device=device, dtype=dtype, weights=weights)
     try:
         with rate_bar() as bar:
             evaluation = evaluate(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pellucid.cli.options import Device, Dtype, Force, Json, ModelName, OptionalPrompt
+from pellucid.cli.options import Device, Dtype, Force, Json, ModelName, OptionalPrompt, Weights
 
 if TYPE_CHECKING:
     from pellucid.interpretability.logits.tuned_lens import TunedLensFit
@@ -85,6 +85,7 @@ def look(
     force: Force = False,
     device: Device = "cpu",
     dtype: Dtype = "float32",
+    weights: Weights = None,
     json: Json = False,
 ) -> None:
     """Show what happens inside a model when it reads a prompt: which layer knows it, which head did it.
@@ -105,7 +106,7 @@ def look(
     given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     kinds = [kind.strip() for kind in show.split(",") if kind.strip()]
     given |= read_settings(kinds, settings or ())
-    opened = load(model, device=device, dtype=dtype)
+    opened = load(model, device=device, dtype=dtype, weights=weights)
     with rate_bar("steps") as progress:
         lens: TunedLensFit | Path | None = tuned
         if fit_lens:

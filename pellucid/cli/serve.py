@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Cache, Device, Dtype, ModelName
+from pellucid.cli.options import Cache, Device, Dtype, ModelName, Weights
 from pellucid.cli.serving import exit_by_signal, say
 
 
@@ -51,6 +51,7 @@ def serve(
     ] = 256,
     device: Device = "cpu",
     dtype: Dtype = "float32",
+    weights: Weights = None,
     cache: Cache = None,
 ) -> None:
     """Serve a model over HTTP with OpenAI's API: completions, chat, embeddings, tokens.
@@ -73,6 +74,7 @@ def serve(
         slots=slots,
         queue=queue,
         dtype=dtype,
+        weights=weights,
         device=device,
         cache=cache,
         say=say,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pellucid.dtypes import CACHE_NAMES, check_dtype
 from pellucid.errors import UsageError, show
 from pellucid.format import format_bytes, pluralize
+from pellucid.interop.quantizing import check_weights, with_weights
 from pellucid.server.extra import check_extra
 from pellucid.server.http.bind import bind, get_port, raise_file_limit
 from pellucid.server.http.hosts import check_exposure, list_own_hosts, resolve_address
@@ -43,6 +44,7 @@ def serve(
     dtype: str,
     device: str,
     cache: str | None,
+    weights: str | None = None,
     say: Say,
 ) -> int | None:
     """Serves a model until a signal ends it; returns that signal.
@@ -51,6 +53,7 @@ def serve(
     """
     check_extra(PACKAGES)
     check_engine_names(device, dtype, cache)
+    check_weights(weights)
     address = resolve_address(host)
     check_exposure(address, key)
     raise_file_limit()
@@ -66,10 +69,10 @@ def serve(
         from pellucid.server.served import ServedModel
 
         access = make_serve_access(get_port(listening), address, key, allow_hosts)
-        pretrained, url = open_model(model), make_url(address, access.port)
+        pretrained, url = with_weights(open_model(model), weights), make_url(address, access.port)
         # the very folder: of a run that goes on, the newest model may be another when the engine opens it
         path = str(pretrained.provenance.path)
-        engine = EngineClient(EngineOptions(path, slots, queue, dtype, device, cache))
+        engine = EngineClient(EngineOptions(path, slots, queue, dtype, device, cache, weights))
         served = ServedModel(name, pretrained, engine, model)
         give_up = partial(engine.fail_all, make_ending_error)
         server = DrainingServer(ServeApp(served, access), DRAIN_SECONDS, give_up, say)

@@ -31,6 +31,8 @@ class EngineOptions(NamedTuple):
     device: str = "cpu"
     cache: str | None = None
     """The type of keys and values; None: the model's own."""
+    weights: str | None = None
+    """How the matrices are held: int8, int4 or file; None: as floats, or as their folder has them."""
 
 
 class EngineReady(NamedTuple):

@@ -405,6 +405,9 @@ def test_a_defect_of_the_loop_ends_every_request_and_not_the_process(
 
 def test_options_are_read_strictly() -> None:
     assert read_options('{"model": "abcd", "slots": null}') == EngineOptions("abcd")
+    quantized = EngineOptions("abcd", weights="int8")
+    assert read_options('{"model": "abcd", "weights": "int8"}') == quantized
+    assert "int8 weights" in repr(open_engine(quantized)[0])
     for argument in (
         "",
         "[]",
