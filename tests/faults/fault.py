@@ -19,9 +19,12 @@ from pellucid.judge.verdict import Finding, Verdict
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
-KINDS = ("kernel", "state", "length", "generation", "precision", "loading", "training", "compare")
+KINDS = (
+    "kernel", "state", "length", "generation", "precision", "loading", "quantization", "training", "compare",
+)  # fmt: skip
 """The kinds of fault: in a kernel that people run, in the cache's state, beyond a short text, in generation,
-in the precision of a step, in reading a file, in a training step, in another program's arrays."""
+in the precision of a step, in reading a file, in quantized weights, in a training step, in another program's
+arrays."""
 PREFIX = ("…", " ", "=", "[", ".")
 """How a place ends where it is only the beginning of one."""
 FOUND = (Verdict.BUG, Verdict.LOW_PRECISION)

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.interop import gguf, model_folder
+from pellucid.interop.quantizing import quantize_pretrained
 from pellucid.pretrained import Pretrained
+from pellucid.quantized import Scheme
 from tests.agreement.engines import DIFFERENT, FAMILY
 from tests.checks.trained import trained
+from tests.faults.loaded import quantized
 from tests.interop.gguf import random_models
 from tests.interop.huggingface.models import FAMILIES, random_model
 from tests.interop.tokenizers import bpe_file
@@ -49,6 +52,15 @@ def _gguf(folder: Path, shape: dict[str, Any], type: str) -> Path:
     return folder / "model.gguf"
 
 
+def _blocks(folder: Path, kind: str) -> Path:
+    quantized(kind)(folder / "model.gguf")
+    return folder / "model.gguf"
+
+
+def _stored(folder: Path, shape: dict[str, Any], scheme: Scheme, keep: tuple[str, ...] = ()) -> Path:
+    return _write(folder, quantize_pretrained(random_models.model(shape), scheme, keep))
+
+
 def _trained(folder: Path) -> Path:
     return _write(folder, trained())
 
@@ -62,6 +74,15 @@ def _size(width: int, heads: int, kv_heads: int) -> dict[str, Any]:
     return random_models.LLAMA | {"d_model": width, "n_head": heads, "n_kv_head": kv_heads, "d_ff": width + 8}
 
 
+CHOICES: dict[str, dict[str, Any]] = {
+    "window": {"mask": {"kind": "window", "size": 9}},
+    "untied": {"unembedding": "linear", "biases": ["qkv", "output", "mlp", "unembed"]},
+    "linear attention": {"attention": "linear_elu", "positions": "none"},
+    "capped": {"score_cap": {"kind": "tanh", "limit": 5.0}, "logit_cap": {"kind": "tanh", "limit": 9.0}},
+    "t5": {"positions": "t5"},
+    "short": {"context_length": 2},
+}
+"""Choices beyond those of a family, for quantized weights."""
 RUNS: dict[str, tuple[str, ...]] = {
     "plain": (),
     "float32": ("train.dtype=float32",),
@@ -74,6 +95,52 @@ RUNS: dict[str, tuple[str, ...]] = {
     "smoothed": ("train.label_smoothing=0.1", "train.z_loss=0.001"),
     "stories": ("data.path=stories:easy",),
 }
+SCHEMES = {"int8": Scheme(8), "int4": Scheme(4, 32), "int8 in groups": Scheme(8, 32)}
+QUANTIZED: dict[str, tuple[str | None, Write]] = (
+    {
+        f"{family} as {weights}": (weights, functools.partial(folders.huggingface, family=family))
+        for family in FAMILIES
+        for weights in ("int8", "int4")
+    }
+    | {
+        f"{name} ×{gain:g} as {weights}": (
+            weights,
+            functools.partial(_ours, shape=random_models.ARCHITECTURES[name], gain=gain, seed=1),
+        )
+        for name in ("llama", "gpt2")
+        for gain in GAINS
+        for weights in ("int8", "int4")
+    }
+    | {
+        f"width {size[0]} as {weights}": (weights, functools.partial(_ours, shape=_size(*size)))
+        for size in SIZES
+        for weights in ("int8", "int4")
+    }
+    | {
+        f"{choice} as {weights}": (weights, functools.partial(_ours, shape=random_models.LLAMA | change))
+        for choice, change in CHOICES.items()
+        for weights in ("int8", "int4")
+    }
+    | {
+        f"stored {name} {scheme}": (None, functools.partial(_stored, shape=shape, scheme=SCHEMES[scheme]))
+        for name, shape in random_models.ARCHITECTURES.items()
+        for scheme in SCHEMES
+    }
+    | {
+        "stored without the embedding": (
+            None,
+            functools.partial(
+                _stored, shape=random_models.LLAMA, scheme=SCHEMES["int4"], keep=("embed.weight",)
+            ),
+        )
+    }
+    | {
+        f"gguf {kind} as {weights}": (weights, functools.partial(_blocks, kind=kind))
+        for kind in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+        for weights in ("file", "int8")
+    }
+)
+"""Healthy models whose weights are quantized: how they are held when they are opened, and their writers."""
 HEALTHY: dict[str, Write] = (
     {
         f"{family} {seed} {dtype}": functools.partial(_huggingface, family=family, seed=seed, dtype=dtype)
@@ -111,5 +178,6 @@ HEALTHY: dict[str, Write] = (
     | {f"run {name}": functools.partial(_run, changes=changes) for name, changes in RUNS.items()}
     | {"trained": _trained, "abcd": lambda folder: Path("abcd")}
     | {family: functools.partial(folders.huggingface, family=family) for family in FAMILIES}
+    | {name: write for name, (_, write) in QUANTIZED.items()}
 )
 """Every healthy model by its name."""

@@ -14,6 +14,7 @@ import pellucid
 from pellucid.checks.catalogue import CHECKS
 from pellucid.checks.check import Subject as Checked
 from pellucid.judge.verdict import Finding
+from pellucid.workbench import Model
 from tests.interop.gguf import random_models
 from tests.interop.huggingface.models import FAMILIES
 from tests.workbench import folders
@@ -27,10 +28,14 @@ class Subject:
     """Opens them and yields the findings of the check of that name, or of all checks."""
 
 
-def verify_model(path: Path, check: str | None) -> Iterator[Finding]:
-    """Yields the findings of `verify` on a model, in the order of its checks; all but `compiled`, which takes
-    a minute, unless it is asked for."""
-    subject = Checked(pellucid.load(path))
+def verify_model(path: Path, check: str | None, weights: str | None = None) -> Iterator[Finding]:
+    """Yields the findings of `verify` on a model whose weights are held so, in the order of its checks; all
+    but `compiled`, which takes a minute, unless it is asked for."""
+    yield from verify_loaded(pellucid.load(path, weights=weights), check)
+
+
+def verify_loaded(model: Model, check: str | None) -> Iterator[Finding]:
+    subject = Checked(model)
     for known in CHECKS:
         if known.name == check or (check is None and known.name != "compiled"):
             yield known.run(subject)

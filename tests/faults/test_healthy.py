@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.checks.catalogue import CHECKS, verify
-from tests.faults.healthy import HEALTHY
+from tests.faults.healthy import HEALTHY, QUANTIZED
 
 SLOW = ("compiled", "finite differences")
 """A minute of C++, and a check of gradients that the choice of weights does not change."""
@@ -21,7 +21,8 @@ def _without_slow_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def verify_healthy(name: str, folder: Path) -> None:
-    report = verify(HEALTHY[name](folder))
+    weights, _ = QUANTIZED.get(name, (None, None))
+    report = verify(HEALTHY[name](folder), weights=weights)
     assert report, "\n".join(f"{bug.name}: {bug.verdict} at {bug.at}: {bug.measured}" for bug in report.bugs)
 
 

@@ -294,12 +294,13 @@ def describe_difference(ours: Array, theirs: Array, stride: int = 1) -> str:
 
 def measure_engine_weights(subject: Subject) -> Finding:
     """Compares the parameters of the fast engine with the weights, each rounded once to the type."""
-    count = 0
+    count, quantized = 0, 0
     for dtype, code in HELD.items():
         module = subject.module(dtype, subject.layers)
         if (wrong := _find_wrong_parts(subject, module)) is not None:
             return wrong
-        count += len(module.quantized())
+        quantized = len(module.quantized())
+        count += quantized
         for name, held in module.named_parameters():
             if name not in subject.weights:
                 continue
@@ -314,8 +315,8 @@ def measure_engine_weights(subject: Subject) -> Finding:
                     f"in {code} the fast engine's {name} is not the weight rounded to that type: {found}"
                 )
                 return Finding(Verdict.BUG, found, name, message)
-    some = f"; a sample of the first {subject.layers} blocks" if subject.is_large else ""
-    some += f", {len(subject.quantized):,} of them quantized" if subject.quantized else ""
+    some = f", {quantized:,} of them quantized in each" if quantized else ""
+    some += f"; a sample of the first {subject.layers} blocks" if subject.is_large else ""
     return Finding(Verdict.EQUAL, f"{count:,} parameters in {', '.join(HELD.values())}{some}")
 
 
