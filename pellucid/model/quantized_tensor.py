@@ -93,18 +93,14 @@ class QuantizedTensor(nn.Module):
         return self._widen(self.integers[ids], self.scales[ids], minimums, self.dtype)
 
     def _widen(self, integers: Tensor, scales: Tensor, minimums: Tensor | None, dtype: torch.dtype) -> Tensor:
-        wide = wide_dtype(dtype)
-        numbers = self._spread(scales.to(wide)) * integers.to(wide)
+        """Returns the numbers [… in] of integers [… in], scales and minimums [… groups]."""
+        wide, width = wide_dtype(dtype), self.shape[1]
+        if width % self.group:  # the last group is filled up, and cut off again
+            integers = nn.functional.pad(integers, (0, -width % self.group))
+        numbers = integers.unflatten(-1, (-1, self.group)).to(wide) * scales.to(wide).unsqueeze(-1)
         if minimums is not None:
-            numbers = numbers + self._spread(minimums.to(wide))
-        return numbers.to(dtype)
-
-    def _spread(self, numbers: Tensor) -> Tensor:
-        """Returns the number of each input's group, from one for each group: [… groups] to [… in]."""
-        width = self.shape[1]
-        if numbers.shape[-1] == 1:
-            return numbers
-        return numbers.repeat_interleave(self.group, -1)[..., :width]
+            numbers = numbers + minimums.to(wide).unsqueeze(-1)
+        return numbers.flatten(-2)[..., :width].to(dtype).contiguous()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Moves the buffers; a function that converts floats sees integers, and the marker alone as a
