@@ -36,7 +36,7 @@ class Scheme:
             raise UsageError(f"group is a multiple of {BLOCK}, not {self.group}.")
 
     @classmethod
-    def named(cls, name: str) -> Self:
+    def from_name(cls, name: str) -> Self:
         """Returns int8 (one scale for each output channel) or int4 (groups of 32)."""
         if name not in SCHEMES:
             raise UsageError(unknown("weights", name, SCHEMES))

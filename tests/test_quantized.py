@@ -65,9 +65,9 @@ def test_what_float16_scales_cannot_express_is_refused(number: float) -> None:
 
 
 def test_schemes_are_named_and_others_refused() -> None:
-    assert (Scheme.named("int8"), Scheme.named("int4")) == (Scheme(8), Scheme(4, 32))
+    assert (Scheme.from_name("int8"), Scheme.from_name("int4")) == (Scheme(8), Scheme(4, 32))
     with pytest.raises(UsageError, match="Did you mean 'int4'"):
-        Scheme.named("int44")
+        Scheme.from_name("int44")
     for bits, group in ((3, None), (4, 16), (8, 40)):
         with pytest.raises(UsageError):
             Scheme(bits, group)

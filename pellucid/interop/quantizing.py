@@ -29,7 +29,7 @@ def with_weights(pretrained: Pretrained, weights: str | None) -> Pretrained:
         return pretrained
     if weights == "file":
         return pretrained.as_stored()
-    return quantize_pretrained(pretrained, Scheme.named(weights))
+    return quantize_pretrained(pretrained, Scheme.from_name(weights))
 
 
 def quantize_pretrained(pretrained: Pretrained, scheme: Scheme, keep: Sequence[str] = ()) -> Pretrained:

@@ -97,7 +97,7 @@ class QuantizedTensor(nn.Module):
         wide, width = wide_dtype(dtype), self.shape[1]
         if width % self.group:  # the last group is filled up, and cut off again
             integers = nn.functional.pad(integers, (0, -width % self.group))
-        numbers = integers.unflatten(-1, (-1, self.group)).to(wide) * scales.to(wide).unsqueeze(-1)
+        numbers: Tensor = integers.unflatten(-1, (-1, self.group)).to(wide) * scales.to(wide).unsqueeze(-1)
         if minimums is not None:
             numbers = numbers + minimums.to(wide).unsqueeze(-1)
         return numbers.flatten(-2)[..., :width].to(dtype).contiguous()

@@ -100,15 +100,15 @@ class Transformer(nn.Module):
     def weights(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
         """Returns the parameters as float64 arrays, by name, as the specification reads them; those of a
         quantized one are scale · integer (+ minimum), computed in float64."""
-        held = dict(self.named_parameters()) | self.quantized()
+        held = dict(self.named_parameters()) | self.quantized_weights()
         return {name: widen_weight(weight).cpu().numpy() for name, weight in held.items()}
 
-    def quantized(self) -> dict[str, QuantizedTensor]:
+    def quantized_weights(self) -> dict[str, QuantizedTensor]:
         """Returns the quantized weights, by name."""
         return {name: module for name, module in self.named_modules() if isinstance(module, QuantizedTensor)}
 
     def train(self, mode: bool = True) -> Self:
-        if mode and (quantized := self.quantized()):
+        if mode and (quantized := self.quantized_weights()):
             raise UsageError(
                 f"the weight {next(iter(quantized))} is quantized, and integers have no gradient, so this "
                 "model cannot be trained: start from a model of floats."
@@ -122,6 +122,11 @@ class Transformer(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         return self.embed.weight.dtype
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """The type of keys and values by default."""
+        return self.dtype
 
     def forward(
         self,

@@ -94,7 +94,8 @@ def run(
 
 def held_weights(module: Transformer) -> dict[str, Any]:
     """Returns the weights by name: parameters widened to float64, quantized ones as they are."""
-    return {**module.weights(), **{name: held.to_weight() for name, held in module.quantized().items()}}
+    quantized = {name: held.to_weight() for name, held in module.quantized_weights().items()}
+    return {**module.weights(), **quantized}
 
 
 def applied_weights(module: Transformer) -> dict[str, Array]:
@@ -102,7 +103,7 @@ def applied_weights(module: Transformer) -> dict[str, Array]:
     are dequantized to the module's type."""
     quantized = {
         name: held.dequantize(module.dtype).double().cpu().numpy()
-        for name, held in module.quantized().items()
+        for name, held in module.quantized_weights().items()
     }
     return {**module.weights(), **quantized}
 
@@ -110,7 +111,7 @@ def applied_weights(module: Transformer) -> dict[str, Array]:
 def quantized_parts(module: Transformer) -> dict[str, Array]:
     """Returns integers, scales and minimums of every quantized weight, by the specification's names."""
     parts: dict[str, Array] = {}
-    for name, held in module.quantized().items():
+    for name, held in module.quantized_weights().items():
         weight = held.to_weight()
         parts |= {f"{name}.integers": weight.integers, f"{name}.scales": weight.scales.astype(np.float64)}
         if weight.minimums is not None:

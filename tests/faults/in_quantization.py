@@ -53,7 +53,7 @@ def write_stored_blocks(kind: str) -> Callable[[Path], None]:
 
 for _scheme in ("int8", "int4"):
     add(_scheme, lambda path: folders.ours(path, random_models.LLAMA), _scheme)
-    add(f"stored {_scheme}", write_stored(Scheme.named(_scheme)))
+    add(f"stored {_scheme}", write_stored(Scheme.from_name(_scheme)))
 for _kind in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"):
     add(f"blocks {_kind}", loaded.quantized(_kind), "file", "model.gguf")
 add("stored Q4_0", write_stored_blocks("Q4_0"))

@@ -47,7 +47,7 @@ def test_in_float64_it_agrees_with_the_specification_on_its_numbers(name: str, s
     module = Transformer.from_weights(CONFIGS[name], weights, dtype=torch.float64)
     tape = forward(CONFIGS[name], widened(weights, np.float64), IDS.numpy())
     assert np.abs(module(IDS).numpy() - tape["logits"]).max() < 1e-10
-    assert module.quantized().keys() == {
+    assert module.quantized_weights().keys() == {
         key for key, weight in weights.items() if isinstance(weight, QuantizedWeight)
     }
     for key, array in module.weights().items():
@@ -116,7 +116,7 @@ def test_a_module_is_converted_copied_and_loaded_with_its_integers() -> None:
         assert torch.equal(loaded(IDS), wide(IDS))
     empty = copy.deepcopy(module).to("meta").to_empty(device="cpu")
     assert empty.state_dict().keys() == state.keys()
-    assert empty.quantized()["embed.weight"].scales.dtype == torch.float16
+    assert empty.quantized_weights()["embed.weight"].scales.dtype == torch.float16
 
 
 def test_layers_for_one_input_are_multiplied_one_by_one_where_one_is_quantized() -> None:
@@ -137,7 +137,7 @@ def test_a_weight_that_no_product_reads_is_widened() -> None:
     config, weights = CONFIGS["gpt2"], quantized(CONFIGS["gpt2"])
     weights["positions.weight"] = quantize(weights["positions.weight"], Scheme(8))
     module = Transformer.from_weights(config, weights)
-    assert "positions.weight" not in module.quantized()
+    assert "positions.weight" not in module.quantized_weights()
     assert np.array_equal(module.weights()["positions.weight"], np.asarray(weights["positions.weight"]))
 
 

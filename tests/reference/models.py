@@ -88,7 +88,7 @@ def weights(config: ModelConfig, seed: int = 0, scale: float = 0.5) -> dict[str,
 def quantized_weights(config: ModelConfig, scheme: str = "int8", seed: int = 0) -> dict[str, Any]:
     """The same with every matrix quantized."""
     return {
-        name: quantize(weight.astype(np.float32), Scheme.named(scheme))
+        name: quantize(weight.astype(np.float32), Scheme.from_name(scheme))
         if is_quantizable(name, weight.shape)
         else weight
         for name, weight in weights(config, seed).items()

@@ -44,7 +44,7 @@ def test_every_number_of_a_quantized_model_is_explained(scheme: str) -> None:
 
 def test_a_weight_is_explained_as_scale_times_integer_plus_minimum() -> None:
     tape = Tape()
-    weight = quantize(np.array([[-1.0, 0.0, 0.5]] * 2, np.float32), Scheme.named("int4"))
+    weight = quantize(np.array([[-1.0, 0.0, 0.5]] * 2, np.float32), Scheme.from_name("int4"))
     add_weight(tape, QUERY, weight)
     lines = str(derive(Trace(tape), f"{QUERY}[out=1,in=2]")).splitlines()
     assert "W_Q[in,out] = s_Q[out] · q_Q[in,out] + m_Q[out]" in lines[1]

@@ -91,7 +91,7 @@ def test_changed_integers_and_changed_floats_are_what_is_saved(places: Places, t
     model = pellucid.load(places["ours"], weights="int8")
     assert all(model.modified_weight(name) is None for name in model.config.parameters())
     with torch.no_grad():
-        model.module.quantized()["embed.weight"].integers[7] = 0
+        model.module.quantized_weights()["embed.weight"].integers[7] = 0
         model.module.final_norm.weight *= 2
     changed = [name for name in model.config.parameters() if model.modified_weight(name) is not None]
     assert changed == ["embed.weight", "final_norm.weight"]

@@ -170,7 +170,7 @@ def test_heads_are_explained_where_the_address_names_them() -> None:
 
 @pytest.fixture(params=["int8", "int4"])
 def quantized(model: Model, request: pytest.FixtureRequest) -> Model:
-    held = quantize_pretrained(model.pretrained, Scheme.named(request.param))
+    held = quantize_pretrained(model.pretrained, Scheme.from_name(request.param))
     return model.replace(weights=dict(held.weights))
 
 

@@ -299,7 +299,7 @@ def measure_engine_weights(subject: Subject) -> Finding:
         module = subject.module(dtype, subject.layers)
         if (wrong := _find_wrong_parts(subject, module)) is not None:
             return wrong
-        quantized = len(module.quantized())
+        quantized = len(module.quantized_weights())
         count += quantized
         for name, held in module.named_parameters():
             if name not in subject.weights:
@@ -324,7 +324,7 @@ def _find_wrong_parts(subject: Subject, module: Transformer) -> Finding | None:
     """Returns BUG at a part of a quantized weight that the fast engine does not hold bit for bit, or at a
     weight whose numbers are not scale · integer (+ minimum) in float32, rounded once to the type."""
     code = HELD[module.dtype]
-    for name, held in module.quantized().items():
+    for name, held in module.quantized_weights().items():
         weight = subject.weights[name]
         assert isinstance(weight, QuantizedWeight)
         at, found = compare_parts(name, held.to_weight(), weight.parts())

@@ -154,7 +154,7 @@ def test_a_folder_of_quantized_weights_and_the_same_quantized_again(scheme: Sche
         subject = Subject(pellucid.load(tmp_path / "model", weights=weights))
         found = measure_file_weights(subject)
         assert found.verdict == "equal", (weights, found)
-        is_stored = weights in (None, "file") or str(Scheme.named(weights)) == str(scheme)
+        is_stored = weights in (None, "file") or str(Scheme.from_name(weights)) == str(scheme)
         assert bool(subject.requantized) is not is_stored
 
 
@@ -169,7 +169,7 @@ def test_a_quantized_model_in_the_other_layout_of_rope_is_not_wrong(tmp_path: Pa
 @pytest.mark.parametrize("part", ["integers", "scales", "minimums"])
 def test_a_part_that_the_engine_does_not_hold_is_named(part: str, tmp_path: Path) -> None:
     subject = Subject(pellucid.load(folders.huggingface(tmp_path, "llama"), weights="int4"))
-    held = subject.module(torch.float32, subject.layers).quantized()["blocks.1.attn.k_proj.weight"]
+    held = subject.module(torch.float32, subject.layers).quantized_weights()["blocks.1.attn.k_proj.weight"]
     getattr(held, part)[3, 0] += 1
     found = measure_engine_weights(subject)
     assert (found.verdict, found.at) == ("BUG", f"blocks.1.attn.k_proj.weight.{part}")
