@@ -251,6 +251,9 @@ def pages() -> dict[Path, str]:
             (ROOT / "docs" / "looking-inside.md").read_text("utf-8")
         ),
         ROOT / "docs" / "calibration.md": run_examples((ROOT / "docs" / "calibration.md").read_text("utf-8")),
+        ROOT / "docs" / "quantization.md": run_examples(
+            (ROOT / "docs" / "quantization.md").read_text("utf-8")
+        ),
         ROOT / "docs" / "python.md": python_page((ROOT / "docs" / "python.md").read_text("utf-8")),
         ROOT / "docs" / "recipes.md": recipes_page((ROOT / "docs" / "recipes.md").read_text("utf-8")),
         ROOT / "docs" / "glossary.md": MADE + "\n".join(glossary()) + "\n",
