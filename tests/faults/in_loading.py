@@ -173,7 +173,7 @@ def q5_0_high_bits_reversed(patch: Patch) -> None:
 
     def wrong(blocks: Array) -> Array:
         high = np.unpackbits(blocks["high"], axis=-1, bitorder="big")
-        return quants._scale(blocks["d"], (quants._nibbles(blocks) | (high << 4)).view(np.int8) - np.int8(16))
+        return quants._scale(blocks["d"], (quants._nibbles(blocks) | (high << 4).view(np.int8)) - np.int8(16))
 
     change_quant(patch, "Q5_0", wrong)
 
