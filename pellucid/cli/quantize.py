@@ -87,8 +87,8 @@ def quantize(
     for name, given in (("--on", on), ("--against", against), ("--plot", plot), ("--json", json)):
         if given and not bill:
             raise UsageError(f"{name} is of the bill: give --bill with it.")
-    check_outputs(output, plot, force)
     found = load(model, device=device)
+    check_outputs(found.pretrained, output, plot, force)
     settings: dict[str, Any] = {
         "bits": bits,
         "group": int(group) if group is not None and group.isdecimal() else group,

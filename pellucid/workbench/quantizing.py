@@ -216,13 +216,16 @@ def describe_types(types: Mapping[str, str]) -> str:
 # ---- the folder
 
 
-def check_outputs(output: Path | None, plot: Path | None, force: bool) -> None:
+def check_outputs(source: Pretrained, output: Path | None, plot: Path | None, force: bool) -> None:
     """Raises unless a folder and a plot may be written there; call it before the work."""
     from pellucid.figures.file import check_figure_output
 
     check_distinct([path for path in (output, plot) if path is not None])
     if output is not None:
         check_output(output, MODEL_FOLDER, force, folder=True)
+        place = source.provenance.path
+        if place.exists() and output.resolve() in (place.resolve(), *place.resolve().parents):
+            raise FileError(f"{output}: the model's own weights are read from there. Give another folder.")
     if plot is not None:
         check_figure_output(plot, force)
 

@@ -71,6 +71,12 @@ WRITERS = {
     "gguf again": _export("gguf", "tiny.gguf", "--force"),
     "pellucid again": _export("pellucid", "mixed/model", "--dtype", "float16", "--force"),
     "import": Writer(["import", "pickled", "-o", "new"], ["new"]),
+    "quantize": Writer(
+        ["quantize", "ours", "--bits", "8", "--bill", "--on", PROMPT, "-o", "new"], ["new"]
+    ),
+    "quantize again": Writer(
+        ["quantize", "ours", "--bits", "4", "-o", "mixed/model", "--force"], ["mixed/model"]
+    ),
     "get": Writer(["get", "hf:org/new"], ["home/models/org--new"], FETCHED),
     "get again": Writer(["get", "hf:org/small", "--force"], ["home/models/org--small"], FETCHED),
     "Model.save": Writer([], ["new"], {"instead": f"{FROM}save_model"}),

@@ -51,9 +51,9 @@ def may_replace(line: Line) -> list[str]:
     """Returns the paths, from `work` on, that the line gives the order to replace or to continue."""
     words, paths = line.arguments, []
     for i, word in enumerate(words):
-        if "--force" in words and word == "--trace":
+        if "--force" in words and word in ("--trace", "--plot"):
             paths += words[i + 1 : i + 2]
-        if "--force" in words and word.startswith("--trace="):
+        if "--force" in words and word.startswith(("--trace=", "--plot=")):
             paths.append(word.partition("=")[2])
         if "--force" in words and word in ("-o", "--output", "--export"):
             paths += words[i + 1 : i + 2]

@@ -27,6 +27,7 @@ LINES = {
     "serve": ["ours", "--port", "0"],
     "evaluate": ["ours", "plain.txt", "--limit", "500B", "-o", "NEW.json"],
     "calibrate": ["ours", "plain.txt", "--limit", "500B", "-o", "NEW.svg"],
+    "quantize": ["ours", "--bits", "8", "-o", "NEW"],
     "explain": ["abcd", "A B", "--at", "probs"],
     "explore": ["abcd", "A B", "--export", "NEW.html"],
     "trace": ["abcd", "A B", "-o", "NEW.json"],
@@ -99,7 +100,7 @@ def test_a_reader_that_has_left_does_not_fail_the_command(work: Path) -> None:
         done = container.run(line(name, f"left-{name}"), work, stdout=writer, stdin=b"7")
         os.close(writer)
         assert clean(done) and done.code == 0, f"{name}: {done}"
-        if name in ("train", "export", "import", "data prepare"):
+        if name in ("train", "quantize", "export", "import", "data prepare"):
             assert any((work / f"left-{name}").iterdir()), name
 
 

@@ -44,6 +44,8 @@ from pellucid.quantized import QuantizedWeight
 
 WINDOW = 256
 """Tokens that a model reads at once, at most."""
+LONG = 10.0
+"""Seconds from which on the longest part of a bill is announced."""
 PROMPTS, PROMPT_TOKENS = 5, 16
 """Greedy texts, and the tokens of the sample that each continues."""
 
@@ -145,8 +147,8 @@ def measure_bill(
     progress: Progress = lambda what, done, total: None,
     say: Callable[[str], None] = lambda text: None,
 ) -> QuantizationBill:
-    """Returns the bill. `samples` and `seed` are those of the bootstrap; `say` is called, before the longest
-    part, with what it will measure and about how long that takes."""
+    """Returns the bill. `samples` and `seed` are those of the bootstrap; `say` is called, before a part
+    that takes long, with what it will measure and about how long that takes."""
     model = subject.model
     config = model.config
     reference = Transformer.from_weights(config, _as_floats(config, subject.reference), device)
@@ -166,7 +168,8 @@ def measure_bill(
     )
     changed = [one.name for one in matrices if one.relative_error]
     meter = CostMeter(reference, quantized, sample, changed, window)
-    say(_announce(meter, 2 * speed))
+    if (seconds := estimate_seconds(meter, 2 * speed)) >= LONG:
+        say(_announce(meter, seconds))
     costs = measure_costs(meter, sizes, samples=samples, seed=seed, progress=progress)
     return QuantizationBill(
         model=model.name,
@@ -318,16 +321,18 @@ def _show(model: Pretrained, id: int) -> str:
     return tokenizer.visible(id) if id < tokenizer.vocab_size else f"#{id}"
 
 
-def _announce(meter: CostMeter, speed: float) -> str:
-    """Returns what the costs will measure, and about how long that takes at `speed` tokens a second."""
-    tokens = meter.sample.n_targets
-    whole = meter.count_operations([EVERY])
-    planned = max(OPERATIONS, tokens * meter.count_operations(meter.groups))
-    most = tokens * meter.count_operations([*meter.groups, *meter.matrices])
-    seconds = min(planned, most) / whole / speed
+def estimate_seconds(meter: CostMeter, speed: float) -> float:
+    """Returns about how long the costs take, where the whole model reads `speed` tokens a second."""
+    groups, tokens = meter.count_operations(meter.groups), meter.sample.n_targets
+    every = groups + meter.count_operations(meter.matrices)
+    planned = min(tokens * every, max(OPERATIONS, tokens * groups))
+    return planned / meter.count_operations([EVERY]) / speed
+
+
+def _announce(meter: CostMeter, seconds: float) -> str:
     levels = Counter(group.level for group in meter.groups)
     return (
         f"What matrices cost is measured for {pluralize(levels['kind'], 'kind')} of them, "
         f"{pluralize(levels['layer'], 'layer')} and the costliest of {len(meter.matrices):,} single ones, on "
-        f"{pluralize(tokens, 'token')}: about {format_duration(seconds)}."
+        f"{pluralize(meter.sample.n_targets, 'token')}: about {format_duration(seconds)}."
     )

@@ -54,14 +54,14 @@ def _columns(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 def _make_rows(bill: QuantizationBill) -> list[list[str]]:
     total = bill.total
     losses = (total.reference_loss, total.loss)
-    return [
+    rows = [
         ["", "float32", "quantized"],
         ["bytes", format_bytes(bill.reference_bytes), format_bytes(bill.bytes)],
         ["bits per weight", "32", f"{bill.bits_per_weight:.2f}"],
         ["loss, nats per token", *map(format_estimate, losses)],
         ["perplexity", *(f"{math.exp(min(loss.value, 700)):.4g}" for loss in losses)],
-        ["  95 %", *map(_format_perplexities, losses)],
     ]
+    return rows if total.loss.low is None else [*rows, ["  95 %", *map(_format_perplexities, losses)]]
 
 
 def _describe_total(bill: QuantizationBill, width: int) -> Iterator[str]:

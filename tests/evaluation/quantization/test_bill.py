@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid.evaluation.quantization import bill
 from pellucid.evaluation.quantization.bill import choose_prompts, measure_bill
 from pellucid.quantized import Scheme, quantize
 from tests.evaluation.quantization.small_bills import (
@@ -22,14 +23,14 @@ from tests.evaluation.small_models import make_model
 
 @pytest.mark.parametrize("scheme", [Scheme(8), Scheme(8, 32), Scheme(4), Scheme(4, 32)])
 def test_the_bill_of_an_exact_model_is_all_zeros(scheme: Scheme) -> None:
-    bill = make_bill(make_exact(make_model(), scheme), scheme)
-    for figures in (bill.total, *bill.texts):
+    found = make_bill(make_exact(make_model(), scheme), scheme)
+    for figures in (found.total, *found.texts):
         assert figures.kl.value == figures.largest_kl == figures.flips.value == figures.n_flips == 0
         assert figures.difference.value == 0 and figures.loss == figures.reference_loss
-    assert {one.relative_error for one in bill.matrices} == {0.0}
-    assert all(text.departs_at is None for text in bill.greedy)
-    assert not bill.costs.groups and not bill.costs.kept and bill.costs.total.value == 0
-    assert bill.total.p_value == 1.0
+    assert {one.relative_error for one in found.matrices} == {0.0}
+    assert all(text.departs_at is None for text in found.greedy)
+    assert not found.costs.groups and not found.costs.kept and found.costs.total.value == 0
+    assert found.total.p_value == 1.0
 
 
 def test_two_runs_are_equal() -> None:
@@ -45,30 +46,30 @@ def test_another_seed_changes_intervals_alone() -> None:
 
 def test_losses_are_those_of_the_models_themselves() -> None:
     model = make_costly()
-    bill, sample = make_bill(model), make_sample(model)
+    found, sample = make_bill(model), make_sample(model)
     quantized = model.replace(
         weights={name: np.asarray(w) for name, w in make_subject(model).weights.items()}
     )
-    for one, loss in ((model, bill.total.reference_loss), (quantized, bill.total.loss)):
+    for one, loss in ((model, found.total.reference_loss), (quantized, found.total.loss)):
         nll = list[float]()
         for document in sample.documents:
             for start in range(0, len(document.ids) - 1, model.config.context_length):
                 ids = document.ids[start : start + model.config.context_length + 1].tolist()
-                found = torch.log_softmax(one.logits(ids[:-1]).double(), -1)
-                nll += (-found[torch.arange(len(ids) - 1), ids[1:]]).tolist()
+                logprobs = torch.log_softmax(one.logits(ids[:-1]).double(), -1)
+                nll += (-logprobs[torch.arange(len(ids) - 1), ids[1:]]).tolist()
         assert loss.value == pytest.approx(np.mean(nll), rel=1e-6)
-    assert bill.total.perplexity == pytest.approx(math.exp(bill.total.loss.value))
+    assert found.total.perplexity == pytest.approx(math.exp(found.total.loss.value))
 
 
 def test_the_texts_add_up_to_the_whole() -> None:
-    bill = small_bill()
-    n = [one.n_targets for one in bill.texts]
-    assert sum(n) == bill.total.n_targets and sum(one.n_flips for one in bill.texts) == bill.total.n_flips
+    found = small_bill()
+    n = [one.n_targets for one in found.texts]
+    assert sum(n) == found.total.n_targets and sum(one.n_flips for one in found.texts) == found.total.n_flips
     for name in ("kl", "loss", "reference_loss", "flips"):
-        parts = [getattr(one, name).value for one in bill.texts]
-        assert getattr(bill.total, name).value == pytest.approx(np.average(parts, weights=n))
-    assert bill.total.largest_kl == max(one.largest_kl for one in bill.texts)
-    assert all(one.kl.low is None for one in bill.texts), "a bootstrap over few spans is too narrow"
+        parts = [getattr(one, name).value for one in found.texts]
+        assert getattr(found.total, name).value == pytest.approx(np.average(parts, weights=n))
+    assert found.total.largest_kl == max(one.largest_kl for one in found.texts)
+    assert all(one.kl.low is None for one in found.texts), "a bootstrap over few spans is too narrow"
 
 
 def test_the_difference_is_paired() -> None:
@@ -82,7 +83,7 @@ def test_the_difference_is_paired() -> None:
 def test_bytes_are_those_of_the_integers_the_scales_and_what_is_kept() -> None:
     model = make_model()
     keep = ("embed.weight",)
-    bill = measure_bill(make_subject(model, Scheme(4, 32), keep), make_sample(model, 50), samples=10)
+    found = measure_bill(make_subject(model, Scheme(4, 32), keep), make_sample(model, 50), samples=10)
     shapes = model.config.parameters()
     sizes = {
         name: quantize(model.weights[name], Scheme(4, 32)).nbytes
@@ -90,11 +91,11 @@ def test_bytes_are_those_of_the_integers_the_scales_and_what_is_kept() -> None:
         else 4 * math.prod(shape)
         for name, shape in shapes.items()
     }
-    assert bill.bytes == sum(sizes.values()) and "embed.weight" not in {one.name for one in bill.matrices}
-    assert bill.n_weights == sum(math.prod(shape) for shape in shapes.values())
-    assert bill.bits_per_weight == 8 * bill.bytes / bill.n_weights
-    assert bill.reference_bytes == 4 * bill.n_weights
-    assert {one.name: one.bytes for one in bill.matrices}.items() <= sizes.items()
+    assert found.bytes == sum(sizes.values()) and "embed.weight" not in {one.name for one in found.matrices}
+    assert found.n_weights == sum(math.prod(shape) for shape in shapes.values())
+    assert found.bits_per_weight == 8 * found.bytes / found.n_weights
+    assert found.reference_bytes == 4 * found.n_weights
+    assert {one.name: one.bytes for one in found.matrices}.items() <= sizes.items()
 
 
 def test_prompts_begin_documents_or_else_spans() -> None:
@@ -109,8 +110,12 @@ def test_prompts_begin_documents_or_else_spans() -> None:
     assert len(prompts) == 4 and len({tuple(ids) for _, ids in prompts}) == 4
 
 
-def test_what_takes_long_is_said_before_and_reported_while_it_runs() -> None:
-    said, seen = list[str](), list[tuple[str, int, int | None]]()
+def test_what_takes_long_is_said_before_and_reported_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = list[str]()
+    make_bill(make_model(), say=said.append)
+    assert not said, "a small model takes no time"
+    monkeypatch.setattr(bill, "LONG", 0.0)
+    seen = list[tuple[str, int, int | None]]()
     make_bill(make_model(), say=said.append, progress=lambda *now: seen.append(now))
     assert len(said) == 1 and "8 kinds" in said[0] and "2 layers" in said[0]
     names = list(dict.fromkeys(what for what, _, _ in seen))
