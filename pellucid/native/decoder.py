@@ -23,20 +23,30 @@ from torch import Tensor, nn
 
 from pellucid.dtypes import dtype_name
 from pellucid.errors import ResourceError, UsageError
+from pellucid.model.attention import Attention
 from pellucid.model.attentions.softmax import SoftmaxAttention
+from pellucid.model.block import Block
 from pellucid.model.cache import Cache
+from pellucid.model.dropout import Dropout
 from pellucid.model.layer_cache import Int8Cache, KeyValueCache, SlotCache
-from pellucid.model.linear import Linear
-from pellucid.model.norms import LayerNorm, RmsNorm
+from pellucid.model.linear import Embedding, Linear
+from pellucid.model.mlps import GatedMlp, PlainMlp
+from pellucid.model.norms import IdentityNorm, LayerNorm, RmsNorm
+from pellucid.model.positions import PositionBias, Positions
 from pellucid.model.quantized_tensor import QuantizedTensor
 from pellucid.model.taps import begin_call, tap
-from pellucid.model.transformer import Transformer
+from pellucid.model.transformer import Transformer, Unembedding
 from pellucid.native import structures as c
 from pellucid.native.library import NoLibrary, load_library
 from pellucid.native.threads import ThreadChoice
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
 
+PARTS = {
+    *(Transformer, nn.ModuleList, Embedding, Unembedding, Positions, PositionBias, Dropout, Block, Attention),
+    *(SoftmaxAttention, Linear, QuantizedTensor, PlainMlp, GatedMlp, LayerNorm, RmsNorm, IdentityNorm),
+}
+"""The modules that it computes; a model in which another was put in place of one runs as it is."""
 WIDEST_HEAD = 256
 OFFSETS = {4: 8, 5: 16, 8: 128}
 """What is added to symmetric integers so that none is negative."""
@@ -54,7 +64,8 @@ def find_obstacle(module: Transformer) -> str | None:
     """Returns which choice of a model keeps it from the compiled decoder, None where none does."""
     config = module.config
     rates = [rate for rate in config.dropout.rates.values() if rate]
-    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    changed = [type(part).__name__ for part in module.modules() if type(part) not in PARTS]
+    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
     reasons = (
         (module.device.type != "cpu", f"it is on {module.device}"),
         (module.dtype not in (torch.float32, torch.bfloat16), f"its dtype is {dtype_name(module.dtype)}"),
@@ -71,7 +82,8 @@ def find_obstacle(module: Transformer) -> str | None:
             config.qk_norm.kind not in c.NORMS or config.norm.kind not in c.NORMS,
             f"the norm {config.norm.kind}",
         ),
-        (any(type(layer) is not Linear for layer in layers), "layers that were changed, such as LoRA's"),
+        (bool(changed), f"the module {changed[0] if changed else ''}"),
+        (hooked, "the forward hooks of its modules"),
         (module.training and bool(rates), "dropout, which training mode applies"),
     )
     return next((reason for is_so, reason in reasons if is_so), None)
@@ -236,7 +248,9 @@ class NativeDecoder:
         watcher = begin_call(self.module)
         if watcher is not None and not watcher.fused:
             return self.module.forward_packed(rows, wanted)
-        if any(cache.ring for cache, _ in rows) and any(len(ids) > 1 for _, ids in rows):
+        if any(cache.ring for cache, _ in rows) and sum(len(ids) for _, ids in rows) > len(
+            {id(cache) for cache, _ in rows}
+        ):
             return self._read_singly(rows, wanted)
         ids, positions, places = list[int](), list[int](), list[int]()
         caches = list(dict.fromkeys(cache for cache, _ in rows))
