@@ -97,9 +97,10 @@ class QuantizedTensor(nn.Module):
         wide, width = wide_dtype(dtype), self.shape[1]
         if width % self.group:  # the last group is filled up, and cut off again
             integers = nn.functional.pad(integers, (0, -width % self.group))
-        numbers: Tensor = integers.unflatten(-1, (-1, self.group)).to(wide) * scales.to(wide).unsqueeze(-1)
+        numbers: Tensor = integers.unflatten(-1, (-1, self.group)).to(wide)  # a copy, computed in place
+        numbers.mul_(scales.to(wide).unsqueeze(-1))
         if minimums is not None:
-            numbers = numbers + minimums.to(wide).unsqueeze(-1)
+            numbers.add_(minimums.to(wide).unsqueeze(-1))
         return numbers.flatten(-2)[..., :width].to(dtype).contiguous()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
