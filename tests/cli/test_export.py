@@ -15,8 +15,10 @@ from pellucid.cli.import_ import import_
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError
 from pellucid.interop import huggingface, model_folder
+from pellucid.interop.quantizing import quantize_pretrained
 from pellucid.interop.resolve import open_model
 from pellucid.pretrained import Pretrained, Provenance
+from pellucid.quantized import Scheme
 from pellucid.text.tokenizer import Special
 from pellucid.text.word_level import WordTokenizer
 
@@ -45,6 +47,17 @@ def save_tiny(folder: Path, **more: Any) -> Pretrained:
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize(("to", "is_said"), [("hf", True), ("pellucid", False)])
+def test_quantized_weights_are_floats_for_hugging_face_and_it_is_said(
+    to: str, is_said: bool, tmp_path: Path
+) -> None:
+    model_folder.write(tmp_path / "m", quantize_pretrained(tiny(), Scheme(8)))
+    done = run("export", str(tmp_path / "m"), "--to", to, "-o", str(tmp_path / "out"))
+    assert done.exit_code == 0 and ("15 quantized weights written as float32" in done.output) == is_said
+    found, wanted = (open_model(tmp_path / name).weights for name in ("out", "m"))
+    assert all(np.array_equal(np.asarray(found[name]), np.asarray(wanted[name])) for name in wanted)
 
 
 @pytest.mark.parametrize("to", ["hf", "pellucid"])
