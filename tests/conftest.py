@@ -1,5 +1,7 @@
-"""What every test shares: signals that are delivered, and the share of the large grids that a run takes."""
+"""What every test shares: signals that are delivered, the share of the large grids that a run takes, and no
+search for garbage in what stays."""
 
+import gc
 import signal
 from collections import defaultdict
 from collections.abc import Generator
@@ -16,6 +18,13 @@ for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 
 def pytest_configure() -> None:
     rotation.choose_share()
+    gc.disable()  # what is imported and collected stays; a third of the time goes into searching it
+
+
+def pytest_collection_finish() -> None:
+    """No later collection of garbage looks at the modules and the tests again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

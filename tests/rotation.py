@@ -7,7 +7,7 @@ days every case has run.
 import datetime
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 SHARES = 10
@@ -30,6 +30,12 @@ def take_share(cases: Iterable[T]) -> list[T]:
     dealt = sorted(cases, key=lambda case: zlib.crc32(str(case).encode()))
     chosen = os.environ[ROTATION]
     return dealt if chosen == "all" else dealt[int(chosen) :: SHARES]
+
+
+def take_turn(cases: Sequence[T]) -> list[T]:
+    """Returns the one of a few cases whose turn it is, another each day."""
+    chosen = os.environ[ROTATION]
+    return [*cases] if chosen == "all" else [cases[int(chosen) % len(cases)]]
 
 
 def how_to_repeat(nodeid: str) -> str:

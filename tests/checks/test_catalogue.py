@@ -50,6 +50,7 @@ def healthy(name: str, check: Check, finding: Finding) -> None:
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_model_passes_every_check_or_has_a_reason_why_not(name: str, models: Models) -> None:
+    """Above 10 s: every check, `transformers` and `llama.cpp` among them."""
     subject = Subject(pellucid.load(models[name]))
     for check in CHECKS:
         if check.name != "compiled":

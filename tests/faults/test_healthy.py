@@ -9,7 +9,7 @@ from tests.faults.healthy import HEALTHY, QUANTIZED
 
 SLOW = ("compiled", "finite differences")
 """A minute of C++, and a check of gradients that the choice of weights does not change."""
-SAMPLE = [*HEALTHY][::15]
+SAMPLE = [*HEALTHY][::40]
 """Of these a tenth is verified each day, and of all others in `make faults`."""
 
 
@@ -29,6 +29,7 @@ def verify_healthy(name: str, folder: Path) -> None:
 @pytest.mark.rotating
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_healthy_model_is_not_called_wrong(name: str, tmp_path: Path) -> None:
+    """Above 10 s: every check but the slow ones, on one model a day."""
     verify_healthy(name, tmp_path)
 
 

@@ -83,6 +83,7 @@ def test_an_error_along_a_mistake_of_another_size_is_a_bug_too() -> None:
     assert done.explained_by == ("an error like that of scores 5 % too large",)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "keep", [EVERYTHING, MODULES, HIDDEN_STATES], ids=["everything", "modules", "hidden"]
 )

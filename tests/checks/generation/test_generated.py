@@ -33,6 +33,7 @@ def judge(dtype: torch.dtype = torch.float64) -> Judge:
     return Judge(Scorer(subject().module(dtype)), prefix=0)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("gain", [0.0, 0.01, 1.0, 10.0, 100.0])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_healthy_model_generates_what_it_scores(gain: float, dtype: str) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed.fsdp  # once, and not in every rank
+import torch._dynamo  # once, and not in every rank
+import torch.distributed.fsdp
 import torch.distributed.tensor
 import torch.nn.parallel
 from torch.distributed import TCPStore
