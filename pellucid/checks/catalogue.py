@@ -12,6 +12,7 @@ from pellucid.checks.engine import (
     far_positions,
     gradients,
     int8_cache,
+    native,
     paths,
     schedule,
 )
@@ -31,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     *engines.CHECKS,
     *paths.CHECKS,
     *schedule.CHECKS,
+    *native.CHECKS,
     *far_positions.CHECKS,
     *int8_cache.CHECKS,
     *repeated.CHECKS,

@@ -530,7 +530,7 @@ def test_an_operation_of_quantization_gives_the_number_by_hand_and_explains_it(n
 def test_quantize_and_dequantize_are_the_twins_of_quantized_weights() -> None:
     weight = normal(5, 70).astype(np.float32)
     for scheme, low, high in (("int8", -127, 127), ("int4", 0, 15)):
-        made = quantized.quantize(weight, quantized.Scheme.named(scheme))
+        made = quantized.quantize(weight, quantized.Scheme.from_name(scheme))
         parts = [made.scales] if made.minimums is None else [made.scales, made.minimums]
         wide = [part.astype(np.float32) for part in parts]
         limits = {"group": made.group, "low": low, "high": high}
@@ -551,6 +551,11 @@ def test_rounded_activations_are_16_bit_integers_times_the_scale_of_their_group(
         integers = np.rint(group * factor).astype(np.int16)
         np.testing.assert_array_equal(found, scale.astype(np.float64) * integers)
     assert np.abs(rounded - x).max() <= np.abs(x).max() / 32512 * 0.501
+
+
+def test_activations_too_small_for_their_scale_are_rounded_to_zeros() -> None:
+    np.testing.assert_array_equal(value_of(round_activations, [1e-31, -1e-38], group=2), [0, 0])
+    assert value_of(round_activations, [2e-30, 1e-31], group=2)[0] == pytest.approx(2e-30)
 
 
 @pytest.mark.parametrize(("u", "token"), [(0.0, 2), (0.49, 2), (0.5, 0), (0.9999, 1), (1.0 - 2**-53, 1)])

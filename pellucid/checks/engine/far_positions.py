@@ -81,7 +81,7 @@ def measure_far_decoding(subject: Subject) -> Finding:
                 return Finding(
                     found.verdict, f"{found.measured}, after {start:,} tokens", found.at, found.message
                 )
-            used.add(dtype, report, texts)
+            used.add(str(dtype).removeprefix("torch."), report, texts)
     found = used.summarize()
     measured = f"{found.measured}, after {', '.join(f'{start:,}' for start in starts)}"
     measured += f"; not after {', '.join(f'{start:,}' for start in omitted)}: too large" if omitted else ""

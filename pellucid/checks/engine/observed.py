@@ -21,6 +21,8 @@ from pellucid.model.cache import Cache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
+from pellucid.native.decoder import Decoder
+from pellucid.reference.tape import Tape
 
 Position = dict[str, Tensor]
 """The values of one position of one text by name, without the axes of texts and positions."""
@@ -83,18 +85,35 @@ def join_texts(texts: Sequence[tuple[Sequence[int], Text]]) -> Iterator[Recorded
         yield RecordedTexts([list(ids) for ids, _ in group], values)
 
 
-def find_wrong_keys(values: Mapping[str, Tensor], row: int, text: Text) -> str:
-    """Returns the first key or value that a cache of the text's own type returned other than it was computed:
+def find_wrong_keys(values: Mapping[str, Tensor], row: int, text: Text, dtype: torch.dtype) -> str:
+    """Returns the first key or value that a cache of this type returned other than it was computed:
     blocks.0.attn.k_all[t=3]; "" where all are the same bits. `values` are those of the text's last call."""
     for name, cached in values.items():
         if not name.endswith((".k_all", ".v_all")):
             continue
-        own = name.removesuffix("_all")
-        computed = next(key for key in (f"{own}_rot", f"{own}_normed", own) if key in text[0])
+        computed = find_computed(name, text[0])
         for t, position in enumerate(text):
-            if not torch.equal(cached[row, :, t].nan_to_num(), position[computed].nan_to_num()):
+            wanted = round_cached(position[computed], dtype)
+            if not torch.equal(cached[row, :, t].nan_to_num(), wanted.nan_to_num()):
                 return f"{name}[t={t}]"
     return ""
+
+
+def find_computed(name: str, names: Mapping[str, Any] | Tape) -> str:
+    """Returns the name under which the keys or values of `k_all` or `v_all` were computed."""
+    own = name.removesuffix("_all")
+    return next(key for key in (f"{own}_rot", f"{own}_normed", own) if key in names)
+
+
+def round_cached(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns keys or values [… D] as a cache of this type returns them: rounded to the nearest; of int8,
+    s · q with s = max|x| / 127 and q = round(x / s)."""
+    if dtype != torch.int8:
+        return x.to(dtype).to(x.dtype)
+    single = x.float()
+    scale = single.abs().amax(-1, keepdim=True) / 127
+    integers = torch.round(single / scale.clamp_min(1e-30))
+    return (integers.double() * scale.double()).to(x.dtype)
 
 
 def find_overflow(values: Mapping[str, RecordedValue]) -> str | None:
@@ -116,17 +135,24 @@ def cut_at_overflow(values: Mapping[str, RecordedValue]) -> dict[str, RecordedVa
 class Observer:
     """A model whose cached calls are recorded, text by text, for the slots of an engine."""
 
-    def __init__(self, module: Transformer) -> None:
+    def __init__(self, module: Decoder) -> None:
         self.module = module
         self.texts: dict[int, Text] = defaultdict(list)
         self.wrong_keys = ""
         """The first key or value that the cache returned other than it was computed."""
-        self.slots: CacheSlots
+        self.slots: ObservedSlots
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)
 
     def forward_packed(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
+        if isinstance(self.module, Transformer) or not any(cache.ring for cache, _ in rows):
+            return self._record_packed(rows, wanted)
+        tokens = [(cache, [id]) for cache, ids in rows for id in ids]  # as the compiled decoder reads a ring
+        found = [self._record_packed([token], [0] * (at in wanted)) for at, token in enumerate(tokens)]
+        return torch.cat(found)
+
+    def _record_packed(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
         spans, at = list[tuple[int, int, int, int]](), 0
         read = dict[int, int]()
         for cache, ids in rows:
@@ -153,7 +179,7 @@ class Observer:
 
     def _compare_keys(self, seen: Mapping[str, Tensor], row: int, slot: int) -> None:
         if self.slots.cache.ring is None and not self.wrong_keys:
-            self.wrong_keys = find_wrong_keys(seen, row, self.texts[slot])
+            self.wrong_keys = find_wrong_keys(seen, row, self.texts[slot], self.slots.dtype)
 
     def _keep(self, slot: int, start: int, positions: Text) -> None:
         self.texts[slot][start:] = positions
@@ -162,9 +188,9 @@ class Observer:
 class ObservedSlots(CacheSlots):
     """The slots of an engine, which keep what every token of every slot computed."""
 
-    def __init__(self, module: Transformer, count: int, capacity: int, **more: Any) -> None:
-        self.observer = Observer(module)
-        super().__init__(cast(Transformer, self.observer), count, capacity, module.dtype, **more)
+    def __init__(self, module: Decoder, count: int, capacity: int, dtype: torch.dtype, **more: Any) -> None:
+        self.observer, self.dtype = Observer(module), dtype
+        super().__init__(cast(Transformer, self.observer), count, capacity, dtype, **more)
         self.observer.slots = self
 
     def copy(self, source: int, target: int) -> None:

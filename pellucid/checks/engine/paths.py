@@ -84,7 +84,7 @@ class Path:
                 report = judge_texts(subject, module, texts)
                 if not report:
                     return name_dtype(report.summarize(), dtype)
-                used.add(dtype, report, texts)
+                used.add(str(dtype).removeprefix("torch."), report, texts)
         return used.summarize()
 
 
@@ -98,9 +98,9 @@ class UsedBudget:
         self.overflows: dict[str, str] = {}
         self.tokens = 0
 
-    def add(self, dtype: torch.dtype, report: RunReport, texts: RecordedTexts) -> None:
-        name = str(dtype).removeprefix("torch.")
-        self.tokens += len(texts.ids) * len(texts.ids[0]) if dtype is self.subject.dtypes[0] else 0
+    def add(self, name: str, report: RunReport, texts: RecordedTexts) -> None:
+        is_first = not self.shares or next(iter(self.shares)) == name
+        self.tokens += len(texts.ids) * len(texts.ids[0]) if is_first else 0
         worst = max((value.share for value in report.values), default=0.0)
         limit = max((value.limit for value in report.values), default=0.0)
         self.shares[name] = max(self.shares.get(name, 0.0), worst)
@@ -269,7 +269,7 @@ def _run_calls(
         for row, count in enumerate(counts):
             texts[row] += split_positions(dict(seen), row, range(count), width)
             if cache.ring is None and not wrong_keys:
-                wrong_keys = find_wrong_keys(seen, row, texts[row])
+                wrong_keys = find_wrong_keys(seen, row, texts[row], module.dtype)
     read = [row[: len(text)] for row, text in zip(rows, texts, strict=True)]
     joined = list(join_texts([*zip(read, texts, strict=True)])) if is_watched else []
     return PathRun(joined, logits, wrong_keys)

@@ -15,7 +15,7 @@ from pellucid.checks.engine.observed import ObservedSlots, make_feed
 from pellucid.checks.engine.paths import Path, PathRun, make_checks
 from pellucid.generation.slots import CHUNK, CacheSlots
 from pellucid.model.linear import MOST_DECODED
-from pellucid.model.transformer import Transformer
+from pellucid.native.decoder import Decoder
 
 SLOTS, ROUNDS = 5, 4
 SMALL_CHUNK = 8
@@ -141,14 +141,13 @@ class Schedule:
 
 
 def _make_slots(
-    module: Transformer, count: int, capacity: int, is_watched: bool, chunk: int, is_static: bool = False
+    module: Decoder, count: int, capacity: int, is_watched: bool, chunk: int, is_static: bool = False
 ) -> CacheSlots:
-    if is_watched:
-        return ObservedSlots(module, count, capacity, chunk=chunk, is_static=is_static)
-    return CacheSlots(module, count, capacity, module.dtype, chunk=chunk, is_static=is_static)
+    make = ObservedSlots if is_watched else CacheSlots
+    return make(module, count, capacity, module.cache_dtype, chunk=chunk, is_static=is_static)
 
 
-def run_schedule(subject: Subject, module: Transformer, is_watched: bool, is_static: bool = False) -> PathRun:
+def run_schedule(subject: Subject, module: Decoder, is_watched: bool, is_static: bool = False) -> PathRun:
     """Runs the random schedule; its slots hold texts that pass a window, where there is one."""
     visible = subject.config.mask.visible_past
     longest = max(LONGEST, sum(visible) + 8 if visible and subject.length > sum(visible) else 0)
@@ -160,12 +159,12 @@ def run_schedule(subject: Subject, module: Transformer, is_watched: bool, is_sta
     return schedule.result()
 
 
-def run_static_schedule(subject: Subject, module: Transformer, is_watched: bool) -> PathRun:
+def run_static_schedule(subject: Subject, module: Decoder, is_watched: bool) -> PathRun:
     """The same schedule, each decode step one call over all slots, as on a GPU."""
     return run_schedule(subject, module, is_watched, is_static=True)
 
 
-def run_decoded(subject: Subject, module: Transformer, is_watched: bool) -> PathRun:
+def run_decoded(subject: Subject, module: Decoder, is_watched: bool) -> PathRun:
     """Decodes 1, 2, 3, 9, 17 and more texts at once than one call takes: kernels change with the number."""
     prefix = subject.make_ids(max(int(subject.config.mask.bidirectional_prefix), 2))
     count, steps = MOST_DECODED + 1, (1, 2, 3, 9, 17, MOST_DECODED + 1)
@@ -184,7 +183,7 @@ def run_decoded(subject: Subject, module: Transformer, is_watched: bool) -> Path
     return schedule.result()
 
 
-def run_long_prompt(subject: Subject, module: Transformer, is_watched: bool) -> PathRun:
+def run_long_prompt(subject: Subject, module: Decoder, is_watched: bool) -> PathRun:
     """Reads a prompt that is longer than the engine's own chunk, decodes, and reads its beginning again from
     the slot that has it."""
     capacity = min(CHUNK + AFTER_CHUNK + 4, subject.config.context_length)

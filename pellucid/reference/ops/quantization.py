@@ -14,6 +14,7 @@ from pellucid.reference.ops.einsum import product
 
 LEVELS = 127 * 256
 """The largest 16-bit integer of an activation: its high byte is at most 127, so that it fits an int8."""
+TINY = np.float32(1e-30)
 
 
 def _repeat_groups(x: Any, width: int, group: int) -> Any:
@@ -104,14 +105,15 @@ def round_activations(x: Any, group: int = 32) -> Any:
     """x̂ = s · q along the last axis: s = m / 32512, q = round(x · (32512 / m)), m = max|x| of the group.
 
     So the compiled CPU decoder holds activations: as 16-bit integers q. s, 32512 / m and its product with x
-    are rounded to float32, x̂ itself is exact. A group of zeros stays zeros; the last group may be shorter.
+    are rounded to float32, x̂ itself is exact. A group without a number of at least 1e-30 becomes zeros, so
+    that 32512 / m does not overflow; the last group may be shorter.
     """
     lead, width = x.shape[:-1], x.shape[-1]
     groups = -(-width // group)
     padded = x[..., np.minimum(np.arange(groups * group), width - 1)]
     grouped = np.reshape(padded, (*lead, groups, group))
     largest = np.maximum(grouped, -grouped).max(axis=-1)
-    factor = _to_single(LEVELS / np.where(largest > 0, largest, x.dtype.type(1)))
+    factor = _to_single(LEVELS / np.where(largest < TINY, x.dtype.type(np.inf), largest))
     integers = np.rint(_to_single(x * _repeat_groups(factor, width, group)))
     return _repeat_groups(_to_single(largest / LEVELS), width, group) * integers
 

@@ -1,0 +1,167 @@
+"""Faults of the compiled decoder: in what it is told of weights, positions and caches, and in its calls."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.model.quantized_tensor import QuantizedTensor
+from pellucid.native import decoder
+from pellucid.native.decoder import NativeDecoder
+from tests.faults import in_quantization
+from tests.faults.fault import Patch, fault
+
+assert in_quantization.SUBJECTS  # it adds the subjects
+
+
+def change_packed(patch: Patch, wrong: Any) -> None:
+    """Changes each quantized weight before it is packed."""
+    right = decoder.pack
+
+    def pack(weight: QuantizedTensor, *given: Any) -> Tensor:
+        changed = wrong(weight)
+        if changed is weight:
+            return right(weight, *given)
+        return right(changed, *given).clone()
+
+    patch.setattr(decoder, "pack", pack)
+
+
+def change_parts(weight: QuantizedTensor, **parts: Tensor | None) -> QuantizedTensor:
+    held = {"integers": weight.integers, "scales": weight.scales, "minimums": weight.minimums} | parts
+    return QuantizedTensor(**held, group=weight.group, bits=weight.bits, dtype=weight.dtype)  # type: ignore[arg-type]
+
+
+@fault("quantization", subject="int4", check="native decoded", at="embedded")
+def packed_nibbles_swapped(patch: Patch) -> None:
+    """The two integers of a byte change places when a weight is packed."""
+    right = decoder.pack
+
+    def wrong(weight: QuantizedTensor, *given: Any) -> Tensor:
+        packed = right(weight, *given).clone()
+        if weight.bits != 4:
+            return packed
+        blocks = packed.view(-1, decoder.block_bytes(weight))
+        integers = blocks[:, -256:].clone()
+        blocks[:, -256:] = (integers >> 4) | (integers << 4)
+        return packed
+
+    patch.setattr(decoder, "pack", wrong)
+
+
+@fault("quantization", subject="int8", check="native decoded", at="blocks.0.attn.q")
+def packed_scales_of_the_previous_output(patch: Patch) -> None:
+    """A square matrix is packed with the scales of the output before."""
+    change_packed(
+        patch,
+        lambda weight: (
+            change_parts(weight, scales=weight.scales.roll(1, 0))
+            if weight.shape[0] == weight.shape[1]
+            else weight
+        ),
+    )
+
+
+@fault("quantization", subject="int4", check="native prompt", at="blocks.0.mlp_out")
+def packed_minimums_of_the_neighboring_group(patch: Patch) -> None:
+    """The down-projection is packed with the minimums of the group before."""
+    change_packed(
+        patch,
+        lambda weight: (
+            change_parts(weight, minimums=weight.minimums.roll(1, 1)) if weight.shape == (64, 96) else weight
+        ),
+    )
+
+
+@fault("quantization", subject="blocks Q4_0", check="native decoded", at="embedded")
+def offset_of_signed_integers_off_by_one(patch: Patch) -> None:
+    """7 is subtracted from 4-bit integers that were packed with 8 added."""
+    right = NativeDecoder._describe_matrix
+
+    def wrong(self: Any, *given: Any) -> Any:
+        matrix = right(self, *given)
+        matrix.offset -= matrix.offset == 8
+        return matrix
+
+    patch.setattr(NativeDecoder, "_describe_matrix", wrong)
+
+
+@fault("kernel", subject="ours", check="native decoded", at="blocks.0.attn.q_rot")
+def rotary_table_of_the_next_position(patch: Patch) -> None:
+    """The compiled decoder rotates each position by the angles of the next one."""
+    right = NativeDecoder._pointer
+
+    def wrong(self: Any, value: Tensor | None) -> int | None:
+        is_table = value is not None and value is self.module.positions.cos_sin
+        return right(self, value.roll(-1, 1) if is_table and value is not None else value)
+
+    patch.setattr(NativeDecoder, "_pointer", wrong)
+
+
+@fault("kernel", subject="qwen2", check="native decoded", at="blocks.0.attn.k")
+def biases_of_the_compiled_keys_are_those_of_the_values(patch: Patch) -> None:
+    """The key projection of the compiled decoder adds the bias of the value projection."""
+    right = NativeDecoder._describe_layer
+
+    def wrong(self: Any, block: Any) -> Any:
+        layer = right(self, block)
+        layer.k.bias = layer.v.bias
+        return layer
+
+    patch.setattr(NativeDecoder, "_describe_layer", wrong)
+
+
+@fault("kernel", subject="bloom", check="native decoded", at="blocks.0.attn.q … z")
+def slopes_of_the_compiled_decoder_in_reverse(patch: Patch) -> None:
+    """The heads of the compiled decoder have ALiBi's slopes in the wrong order."""
+    right = NativeDecoder._pointer
+
+    def wrong(self: Any, value: Tensor | None) -> int | None:
+        is_table = value is not None and value is self.module.position_bias.factors
+        return right(self, value.flip(0) if is_table and value is not None else value)
+
+    patch.setattr(NativeDecoder, "_pointer", wrong)
+
+
+@fault("kernel", subject="long", check="native prompt", at="blocks.0.attn.q_rot … z")
+def attention_scale_of_a_long_call(patch: Patch) -> None:
+    """With more tokens than one block of a call, the compiled decoder's attention scale is 1 % too large."""
+    right = NativeDecoder._run
+
+    def wrong(self: Any, caches: Any, tokens: Any, *given: Any) -> None:
+        before = self.model.scale
+        self.model.scale = before * (1.01 if tokens.shape[1] > 64 else 1)
+        try:
+            right(self, caches, tokens, *given)
+        finally:
+            self.model.scale = before
+
+    patch.setattr(NativeDecoder, "_run", wrong)
+
+
+@fault("state", subject="window", check="native scheduled", at="blocks.0.attn.q_rot … z")
+def ring_of_the_compiled_decoder_is_a_slot_short(patch: Patch) -> None:
+    """In a window's ring, a new key overwrites the oldest one that is still seen."""
+    right = NativeDecoder._describe_row
+
+    def wrong(self: Any, cache: Any) -> Any:
+        row = right(self, cache)
+        row.ring = cache.ring.last - 1 if cache.ring else 0
+        return row
+
+    patch.setattr(NativeDecoder, "_describe_row", wrong)
+
+
+@fault("state", subject="int8", check="native scheduled", at="blocks.0.attn.k_all[t=")
+def a_cached_key_is_rounded_twice(patch: Patch) -> None:
+    """A float16 cache holds keys that went through bfloat16."""
+    right = NativeDecoder._run
+
+    def wrong(self: Any, caches: Any, tokens: Any, *given: Any) -> None:
+        right(self, caches, tokens, *given)
+        for cache in caches:
+            keys = cache.layers[0].buffers[0]
+            if keys.dtype == torch.float16:
+                keys.copy_(keys.bfloat16().half())
+
+    patch.setattr(NativeDecoder, "_run", wrong)
