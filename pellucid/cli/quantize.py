@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def quantize(
     model: ModelName,
-    bits: Annotated[int | None, typer.Option(help="Bits of a weight: 8 or 4.", metavar="BITS")] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="Bits of a weight: 8 or 4.", metavar="BITS", min=1, max=64)
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option(

@@ -1,6 +1,7 @@
 """Quantized models and their bills: what is kept, what is compared with what, and what is refused."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import ConfigError, FileError, PellucidError, UsageError
+from pellucid.evaluation.quantization import costs, greedy, intervals, sample
 from pellucid.interop import gguf, model_folder
 from pellucid.parts.positions.rope import Rope
 from pellucid.pretrained import as_lazy
@@ -16,6 +18,7 @@ from pellucid.quantized import QuantizedWeight, Scheme, quantize
 from pellucid.workbench.model import Model
 from pellucid.workbench.quantizing import (
     BILL,
+    TOKENS,
     compute_bill,
     describe_cost,
     describe_written,
@@ -219,6 +222,21 @@ def test_another_model_is_not_an_original(tmp_path: Path) -> None:
 def test_a_bill_that_cannot_be_is_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(PellucidError, match=words):
         compute_bill(wide_model(), **arguments)
+
+
+def test_the_page_has_the_numbers_of_the_bill() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "quantization.md").read_text("utf-8")
+    shown = dict(re.findall(r"<!-- (\w+) -->([^<]*)<!-- /\1 -->", page))
+    wanted = {
+        "tokens": TOKENS,
+        "new": greedy.NEW_TOKENS,
+        "span": sample.SPAN,
+        "spans": intervals.FEWEST_UNITS,
+        "most": costs.MOST_TOKENS,
+        "fewest": costs.FEWEST_TOKENS,
+        "operations": costs.OPERATIONS,
+    }
+    assert {name: float(shown[name].replace(",", "")) for name in wanted} == wanted
 
 
 # ---- the folder

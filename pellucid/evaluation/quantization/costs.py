@@ -315,7 +315,7 @@ def measure_costs(
     measured = {group: meter.measure(group) for group in watch("kinds and layers", meter.groups)}
     singles = meter.choose_matrices()
     measured |= {group: meter.measure(group) for group in watch("single matrices", singles)}
-    keeping = [EVERY, *list_kept(measured, sizes, len(meter.matrices))]
+    keeping = [EVERY, *list_kept(measured, sizes)]
     kept = {group: meter.measure_kept(group.names) for group in watch("what is kept", keeping)}
     every = np.stack([*measured.values(), *kept.values()])
     estimates, _ = draw_means(every, number_units(meter.sample), samples, seed)
@@ -348,9 +348,7 @@ def measure_costs(
     )
 
 
-def list_kept(
-    measured: Mapping[MatrixGroup, Floats], sizes: StoredSizes, n_matrices: int
-) -> list[MatrixGroup]:
+def list_kept(measured: Mapping[MatrixGroup, Floats], sizes: StoredSizes) -> list[MatrixGroup]:
     """Returns what might be kept: the costliest kind, layer and matrix; then the matrix, and the few
     matrices, that cost most for each byte that keeping them adds. A pattern with spaces is several."""
 
@@ -370,7 +368,7 @@ def list_kept(
     together = [MatrixGroup("matrix", " ".join(names), names, EMBEDDING)] if few else []
     found = dict[frozenset[str], MatrixGroup]()
     for group in (*(one for level in LEVELS for one in rank(level)[:1]), *few[:1], *together):
-        if len(group.names) < n_matrices:
+        if len(group.names) < len(sizes.quantized):
             found.setdefault(frozenset(group.names), group)
     return list(found.values())
 

@@ -67,7 +67,7 @@ def _make_rows(bill: QuantizationBill) -> list[list[str]]:
 def _describe_total(bill: QuantizationBill, width: int) -> Iterator[str]:
     total = bill.total
     verdict = ""
-    if total.p_value is not None:
+    if total.p_value is not None and total.difference.value:
         is_clear = total.p_value < SIGNIFICANT
         word = "worse" if total.difference.value > 0 else "better"
         verdict = f", p = {total.p_value:.2g}: " + (
@@ -156,7 +156,8 @@ def _format_costs(bill: QuantizationBill, width: int) -> Iterator[str]:
         width,
     )
     for level in LEVELS:
-        groups = costs.of(level)
+        if not (groups := costs.of(level)):
+            continue
         shown = groups[: MOST_ROWS[level]]
         rows = [[one.pattern, format_bytes(one.bytes), format_kl(one.kl, UNIT)] for one in shown]
         yield from ["", *_columns([[level, "bytes", "KL"], *rows], width)]
@@ -180,12 +181,14 @@ def _format_costs(bill: QuantizationBill, width: int) -> Iterator[str]:
 
 def _format_errors(bill: QuantizationBill, width: int) -> Iterator[str]:
     rows = [["matrix", "type", "bytes", "error", "in scales"]]
-    ordered = sorted(bill.matrices, key=lambda one: (-one.relative_error, one.name))
-    for one in ordered[:MOST_ERRORS]:
+    inexact = [one for one in bill.matrices if one.relative_error]
+    for one in sorted(inexact, key=lambda one: (-one.relative_error, one.name))[:MOST_ERRORS]:
         largest = "" if one.largest_error is None else f"{one.largest_error:.3f}"
         rows.append([one.name, one.type, format_bytes(one.bytes), f"{one.relative_error:.3%}", largest])
+    if not inexact:
+        return
     yield from ["", *_columns(rows, width)]
-    if (left := len(ordered) - MOST_ERRORS) > 0:
+    if (left := len(inexact) - MOST_ERRORS) > 0:
         yield f"… {left:,} more with smaller errors"
     yield from wrap(
         "error: ‖Ŵ − W‖ / ‖W‖; in scales: the largest |Ŵ − W| over the scale, 0.5 where a number lies "
