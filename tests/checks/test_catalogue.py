@@ -34,6 +34,7 @@ REASONS = (
     "no GGUF architecture can hold this model: ",
     "it uses relative distances only",
     "it has no chat template",
+    "the compiled decoder does not have ",
 )
 
 

@@ -118,13 +118,14 @@ def minimum_subtracted(patch: Patch) -> None:
 @fault("quantization", subject="int8", check="engine weights", at=Q)
 def scale_of_a_channel_applied_along_the_inputs(patch: Patch) -> None:
     """In a square matrix, input i is multiplied with the scale of output i."""
-    right = QuantizedTensor._spread
+    right = QuantizedTensor._widen
 
-    def wrong(self: QuantizedTensor, numbers: Tensor) -> Tensor:
-        is_square = numbers.shape == (self.shape[1], 1)
-        return numbers.T if is_square else right(self, numbers)
+    def wrong(self: QuantizedTensor, integers: Tensor, scales: Tensor, *given: Any) -> Tensor:
+        if scales.shape != (self.shape[1], 1):
+            return right(self, integers, scales, *given)
+        return right(self, integers, torch.ones_like(scales), *given) * scales.T.to(given[-1])
 
-    patch.setattr(QuantizedTensor, "_spread", wrong)
+    patch.setattr(QuantizedTensor, "_widen", wrong)
 
 
 @fault("quantization", subject="int4", check="engine weights", at="embed.weight.scales")
@@ -148,7 +149,7 @@ def weights_widened_in_bfloat16(patch: Patch) -> None:
         if dtype != torch.bfloat16 or minimums is None:
             return right(self, integers, scales, minimums, dtype)
         product = right(self, integers, scales, None, dtype)
-        return product + self._spread(minimums.to(dtype))
+        return product + minimums.to(dtype).repeat_interleave(self.group, -1)[..., : self.shape[1]]
 
     patch.setattr(QuantizedTensor, "_widen", wrong)
 

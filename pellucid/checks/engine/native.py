@@ -214,7 +214,7 @@ PATHS = (
     ),
     NativePath(
         "native scheduled",
-        "Each value of a text in the compiled decoder follows from it, whatever happened to its slot before.",
+        "Each value of a text in the compiled decoder equals its result, whatever happened to its slot.",
         run_schedule,
     ),
 )
