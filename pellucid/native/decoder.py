@@ -90,7 +90,7 @@ def find_obstacle(module: Transformer) -> str | None:
 
 
 def accelerate(module: Transformer, report: Callable[[str], None] = lambda text: None) -> "Decoder":
-    """Returns the module's compiled decoder, or the module where it has none; `report` is told why."""
+    """Returns the module's compiled decoder, or the module where it has none: `report` gets the reason."""
     if (obstacle := find_obstacle(module)) is not None:
         report(f"decoding runs in PyTorch: the compiled decoder does not have {obstacle}.")
         return module
@@ -113,7 +113,7 @@ class NativeDecoder:
         """What the structures point to."""
         self._lock = threading.Lock()
         self._choice = ThreadChoice()
-        self._rows: weakref.WeakKeyDictionary[Cache, tuple[c.CacheRow, Any]] = weakref.WeakKeyDictionary()
+        self._rows: weakref.WeakKeyDictionary[Cache, tuple[c.CCacheRow, Any]] = weakref.WeakKeyDictionary()
         self.model = self._describe()
 
     @property
@@ -133,14 +133,14 @@ class NativeDecoder:
 
     # ---- description
 
-    def _describe(self) -> c.Model:
+    def _describe(self) -> c.CModel:
         module, config = self.module, self.config
-        layers = (c.Layer * config.n_layer)(*map(self._describe_layer, module.blocks))
+        layers = (c.CLayer * config.n_layer)(*map(self._describe_layer, module.blocks))
         attend = module.get_submodule("blocks.0.attn.attend")
         assert isinstance(attend, SoftmaxAttention)
         cos_sin, rows = module.positions.cos_sin, getattr(module.positions, "weight", module.positions.rows)
         factors, unembed = module.position_bias.factors, module.unembed
-        model = c.Model(
+        model = c.CModel(
             **{
                 name: getattr(config, name)
                 for name in ("n_layer", "d_model", "n_head", "n_kv_head", "d_head")
@@ -167,7 +167,7 @@ class NativeDecoder:
         self.kept.append(layers)
         return model
 
-    def _describe_layer(self, block: Any) -> c.Layer:
+    def _describe_layer(self, block: Any) -> c.CLayer:
         attn, mlp = block.attn, block.mlp
         linears = {"q": attn.q_proj, "k": attn.k_proj, "v": attn.v_proj, "o": attn.o_proj}
         linears |= {"up": mlp.up_proj, "down": mlp.down_proj}
@@ -176,24 +176,24 @@ class NativeDecoder:
         norms = {"attn_norm": block.attn_norm, "mlp_norm": block.mlp_norm}
         if attn.has_qk_norm:
             norms |= {"q_norm": attn.q_norm, "k_norm": attn.k_norm}
-        return c.Layer(
+        return c.CLayer(
             **{name: self._describe_matrix(layer.weight, layer.bias) for name, layer in linears.items()},
             **{name: self._describe_norm(norm) for name, norm in norms.items()},
         )
 
-    def _describe_norm(self, norm: Any) -> c.Norm:
+    def _describe_norm(self, norm: Any) -> c.CNorm:
         if not isinstance(norm, LayerNorm | RmsNorm):
-            return c.Norm(kind=0)
+            return c.CNorm(kind=0)
         weight, bias = self._pointer(norm.weight), self._pointer(norm.bias)
-        return c.Norm(kind=c.NORMS[norm.kind], eps=norm.eps, weight=weight, bias=bias)
+        return c.CNorm(kind=c.NORMS[norm.kind], eps=norm.eps, weight=weight, bias=bias)
 
-    def _describe_matrix(self, weight: Any, bias: Tensor | None) -> c.Matrix:
+    def _describe_matrix(self, weight: Any, bias: Tensor | None) -> c.CMatrix:
         out, width = weight.shape
         common = {"out": out, "in_": width, "groups": -(-width // 32), "bias": self._pointer(bias)}
         if isinstance(weight, QuantizedTensor):
             packed = pack(weight, self.library)
             self.kept.append(packed)
-            return c.Matrix(
+            return c.CMatrix(
                 kind=c.INT4 if weight.bits == 4 else c.INT8,
                 offset=OFFSETS[weight.bits] if weight.minimums is None else 0,
                 has_minimums=weight.minimums is not None,
@@ -206,7 +206,7 @@ class NativeDecoder:
             held = held.contiguous()
         self.kept.append(held)
         kind = c.FLOAT32 if held.dtype == torch.float32 else c.BFLOAT16
-        return c.Matrix(kind=kind, stride=held.stride(0), data=held.data_ptr(), **common)
+        return c.CMatrix(kind=kind, stride=held.stride(0), data=held.data_ptr(), **common)
 
     def _pointer(self, value: Tensor | None) -> int | None:
         """Returns the address of a tensor in float32: its own, or that of a copy."""
@@ -216,7 +216,7 @@ class NativeDecoder:
         self.kept.append(held)
         return held.data_ptr()
 
-    def _describe_row(self, cache: Cache) -> c.CacheRow:
+    def _describe_row(self, cache: Cache) -> c.CCacheRow:
         """Returns where a text's keys and values lie; its buffers never move."""
         if cache not in self._rows:
             first = cache.layers[0]
@@ -230,7 +230,7 @@ class NativeDecoder:
                 for i in range(count)
             ]
             buffer = first.buffers[0]
-            row = c.CacheRow(
+            row = c.CCacheRow(
                 *(ctypes.addressof(pointer) for pointer in pointers),
                 *[None] * (4 - count),
                 buffer.stride(1) // buffer.stride(2),
@@ -262,7 +262,7 @@ class NativeDecoder:
             places += [caches.index(cache)] * len(some)
             cache.advance(len(some))
         logits = torch.empty(len(wanted), self.config.vocab_size)
-        recorded = None if watcher is None else Recorded(self.module, len(ids))
+        recorded = None if watcher is None else CallValues(self.module, len(ids))
         self._run(
             caches, np.array([ids, positions, places], np.int32), np.array(wanted, np.int32), logits, recorded
         )
@@ -289,14 +289,14 @@ class NativeDecoder:
         return torch.cat(found)
 
     def _run(
-        self, caches: list[Cache], tokens: Any, wanted: Any, logits: Tensor, recorded: "Recorded | None"
+        self, caches: list[Cache], tokens: Any, wanted: Any, logits: Tensor, recorded: "CallValues | None"
     ) -> None:
-        described = (c.CacheRow * len(caches))(*map(self._describe_row, caches))
+        described = (c.CCacheRow * len(caches))(*map(self._describe_row, caches))
         is_decode = tokens.shape[1] == len(caches)
         threads = self.threads or torch.get_num_threads()
         if is_decode and self.threads is None:
             threads = self._choice.choose(threads)
-        call = c.Call(
+        call = c.CCall(
             n_tokens=tokens.shape[1],
             n_wanted=len(wanted),
             n_rows=len(caches),
@@ -322,7 +322,7 @@ class NativeDecoder:
 
     # ---- recording
 
-    def _tap(self, recorded: "Recorded", rows: Sequence[tuple[Cache, Sequence[int]]]) -> None:
+    def _tap(self, recorded: "CallValues", rows: Sequence[tuple[Cache, Sequence[int]]]) -> None:
         """Offers the values of the call to the recordings, in the order of computation."""
         for name, value in recorded.values():
             tap(name, value)
@@ -340,7 +340,7 @@ Decoder = Transformer | NativeDecoder
 """What reads tokens into caches by `forward_packed`."""
 
 
-class Recorded:
+class CallValues:
     """Memory for the named values of a call: for each name [layers tokens width]."""
 
     def __init__(self, module: Transformer, count: int) -> None:
@@ -377,6 +377,9 @@ class Recorded:
             yield name, self.kept[name]
         for index in range(self.config.n_layer):
             for name in (name for name in names if name not in single):
+                if name.endswith("_normed"):  # the norm's own name for its output
+                    norm = name.removesuffix("ed") + ".out"
+                    yield f"blocks.{index}.{norm}", self._shape(name, self.kept[name][index])
                 yield f"blocks.{index}.{name}", self._shape(name, self.kept[name][index])
         yield c.RECORDED[-1], self.kept[c.RECORDED[-1]]
 

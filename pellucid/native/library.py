@@ -16,15 +16,14 @@ from functools import cache
 from pathlib import Path
 
 from pellucid.errors import PellucidError, UsageError, unknown
-from pellucid.files import find_user_folder
 
 HERE = Path(__file__).parent
-SOURCES = ("step.c", "decoder.c", "pool.c", "model.h", "pool.h", "vector.h")
-FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fno-math-errno", "-ffp-contract=off", "-Wno-psabi")
+SOURCES = ("step.c", "decoder.c", "pool.c", "attention.h", "model.h", "pool.h", "products.h", "vector.h")
+FLAGS = ("-std=gnu11", "-fPIC", "-fno-math-errno", "-ffp-contract=off", "-Wno-psabi")
 SETS = {
-    "avx512": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"),
-    "avx2": ("-mavx2", "-mf16c"),
-    "portable": (),
+    "avx512": ("-O3", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"),
+    "avx2": ("-O2", "-mavx2", "-mf16c"),  # more than -O2 takes twice as long to compile
+    "portable": ("-O2",),
 }
 """The compiler's flags of each instruction set, the fastest first."""
 X86 = ("x86_64", "AMD64")
@@ -66,24 +65,26 @@ def _may_have(name: str) -> bool:
 @cache
 def load_set(name: str) -> ctypes.CDLL:
     """Returns the library of one instruction set."""
-    shipped = HERE / f"decoder-{name}.so"
-    path = shipped if shipped.exists() else _find_built(name)
-    library = ctypes.CDLL(str(path))
+    path = _find_built(name)
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NoLibrary(f"{path} cannot be loaded: {error}. Remove it, and it is built again.") from None
     library.pellucid_run.restype = ctypes.c_int
     library.pellucid_pack.restype = None
     return library
 
 
 def _find_built(name: str) -> Path:
-    """Returns the built library, building it where there is none for these sources and this compiler."""
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
-    digest = hashlib.sha256(repr((FLAGS, SETS[name], platform.machine())).encode())
-    for source in SOURCES:
-        digest.update((HERE / source).read_bytes())
-    folder = find_user_folder("cache") / "native"
-    path = folder / f"decoder-{name}-{digest.hexdigest()[:16]}.so"
-    if path.exists():
-        return path
+    """Returns the library of these sources: shipped with the package, built before, or built now."""
+    from pellucid.files import find_user_folder  # which imports NumPy, and a wheel is built without it
+
+    file, folder = name_file(name), find_user_folder("cache") / "native"
+    path = folder / file
+    for known in (HERE / file, path):
+        if known.exists():
+            return known
+    compiler = find_compiler()
     if compiler is None:
         raise NoLibrary(
             "there is no C compiler (cc, gcc or clang), so decoding runs in PyTorch, several times slower; "
@@ -95,6 +96,20 @@ def _find_built(name: str) -> Path:
         built = build(name, compiler, Path(work))
         os.replace(built, path)  # two processes at once write the same bytes
     return path
+
+
+def find_compiler() -> str | None:
+    """Returns the path of the C compiler, $CC or one of the usual names; None where there is none."""
+    names = (os.environ.get("CC", "cc"), "gcc", "clang")
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def name_file(name: str) -> str:
+    """Returns the file of an instruction set's library, with a digest of everything that it is made of."""
+    digest = hashlib.sha256(repr((FLAGS, SETS[name], platform.machine())).encode())
+    for source in SOURCES:
+        digest.update((HERE / source).read_bytes())
+    return f"decoder-{name}-{digest.hexdigest()[:16]}.so"
 
 
 def build(name: str, compiler: str, folder: Path, more: tuple[str, ...] = ()) -> Path:

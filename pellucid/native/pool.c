@@ -6,8 +6,8 @@
 enum { SPINS = 20000 };
 
 static pthread_mutex_t in_use = PTHREAD_MUTEX_INITIALIZER, asleep = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
-static atomic_int given[MOST_THREADS], finished;
+static pthread_cond_t woken = PTHREAD_COND_INITIALIZER, passed = PTHREAD_COND_INITIALIZER;
+static atomic_int given[MOST_THREADS], finished, caller_sleeps;
 static int started = 1; /* the caller is thread 0 */
 static job current;
 static void *current_argument;
@@ -22,7 +22,8 @@ static void *work(void *number) {
       pthread_mutex_unlock(&asleep);
     }
     current(current_argument, self);
-    atomic_fetch_add_explicit(&finished, 1, memory_order_acq_rel);
+    atomic_fetch_add(&finished, 1);
+    if (atomic_load(&caller_sleeps)) barrier_wake();
   }
   return 0;
 }
@@ -31,6 +32,7 @@ static void forget_threads(void) { /* a forked child has none of them */
   pthread_mutex_init(&in_use, 0);
   pthread_mutex_init(&asleep, 0);
   pthread_cond_init(&woken, 0);
+  pthread_cond_init(&passed, 0);
   for (int i = 0; i < MOST_THREADS; i++) atomic_store(&given[i], 0);
   started = 1;
 }
@@ -49,6 +51,20 @@ int pool_begin(int wanted) {
   return count;
 }
 
+void barrier_sleep(barrier *b, int phase) {
+  pthread_mutex_lock(&asleep);
+  atomic_fetch_add(&b->sleepers, 1); /* before the phase is read again, so that no wake-up is lost */
+  while (atomic_load(&b->phase) == phase) pthread_cond_wait(&passed, &asleep);
+  atomic_fetch_sub(&b->sleepers, 1);
+  pthread_mutex_unlock(&asleep);
+}
+
+void barrier_wake(void) {
+  pthread_mutex_lock(&asleep);
+  pthread_cond_broadcast(&passed);
+  pthread_mutex_unlock(&asleep);
+}
+
 void pool_run(job run, void *argument, int count) {
   if (count == 1) { run(argument, 0); return; }
   current = run;
@@ -60,8 +76,12 @@ void pool_run(job run, void *argument, int count) {
   pthread_mutex_unlock(&asleep);
   run(argument, 0);
   for (int spins = 0; atomic_load_explicit(&finished, memory_order_acquire) < count - 1; spins++) {
-    if (spins < 4000) relax();
-    else sched_yield();
+    if (spins < BARRIER_SPINS) { relax(); continue; }
+    pthread_mutex_lock(&asleep);
+    atomic_store(&caller_sleeps, 1);
+    while (atomic_load(&finished) < count - 1) pthread_cond_wait(&passed, &asleep);
+    atomic_store(&caller_sleeps, 0);
+    pthread_mutex_unlock(&asleep);
   }
 }
 

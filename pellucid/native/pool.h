@@ -6,10 +6,10 @@
 #ifndef PELLUCID_POOL_H
 #define PELLUCID_POOL_H
 
-#include <sched.h>
 #include <stdatomic.h>
 
 #define MOST_THREADS 64
+#define BARRIER_SPINS 3000
 
 typedef void (*job)(void *argument, int thread);
 
@@ -21,9 +21,13 @@ void pool_run(job run, void *argument, int count);
 void pool_end(int count);
 
 typedef struct {
-  atomic_int arrived, phase;
+  atomic_int arrived, phase, sleepers;
   int count;
 } barrier;
+
+/* Sleeps until the phase is over: beside other programs, the thread that is waited for needs the core. */
+void barrier_sleep(barrier *b, int phase);
+void barrier_wake(void);
 
 static inline void relax(void) {
 #if defined(__x86_64__)
@@ -38,12 +42,13 @@ static inline void barrier_wait(barrier *b) {
   int phase = atomic_load_explicit(&b->phase, memory_order_relaxed);
   if (atomic_fetch_add_explicit(&b->arrived, 1, memory_order_acq_rel) == b->count - 1) {
     atomic_store_explicit(&b->arrived, 0, memory_order_relaxed);
-    atomic_store_explicit(&b->phase, phase + 1, memory_order_release);
+    atomic_store(&b->phase, phase + 1);
+    if (atomic_load(&b->sleepers)) barrier_wake();
     return;
   }
   for (int spins = 0; atomic_load_explicit(&b->phase, memory_order_acquire) == phase; spins++) {
-    if (spins < 4000) relax();
-    else sched_yield();
+    if (spins < BARRIER_SPINS) relax();
+    else barrier_sleep(b, phase);
   }
 }
 #endif

@@ -17,7 +17,7 @@ RECORDED = (
 last are of each block."""
 
 
-class Matrix(ctypes.Structure):
+class CMatrix(ctypes.Structure):
     _fields_ = [
         *((name, c_int32) for name in ("kind", "out", "in_", "groups", "offset", "has_minimums")),
         ("stride", c_int64),
@@ -26,18 +26,18 @@ class Matrix(ctypes.Structure):
     ]
 
 
-class Norm(ctypes.Structure):
+class CNorm(ctypes.Structure):
     _fields_ = [("kind", c_int32), ("eps", c_float), ("weight", c_void_p), ("bias", c_void_p)]
 
 
-class Layer(ctypes.Structure):
+class CLayer(ctypes.Structure):
     _fields_ = [
-        *((name, Norm) for name in ("attn_norm", "q_norm", "k_norm", "mlp_norm")),
-        *((name, Matrix) for name in ("q", "k", "v", "o", "gate", "up", "down")),
+        *((name, CNorm) for name in ("attn_norm", "q_norm", "k_norm", "mlp_norm")),
+        *((name, CMatrix) for name in ("q", "k", "v", "o", "gate", "up", "down")),
     ]
 
 
-class Model(ctypes.Structure):
+class CModel(ctypes.Structure):
     _fields_ = [
         *(
             (name, c_int32)
@@ -48,15 +48,15 @@ class Model(ctypes.Structure):
         ),
         ("scale", c_float),
         *((name, c_void_p) for name in ("cos_sin", "slopes", "position_rows")),
-        ("embed_norm", Norm),
-        ("final_norm", Norm),
-        ("embed", Matrix),
-        ("unembed", Matrix),
-        ("layers", POINTER(Layer)),
+        ("embed_norm", CNorm),
+        ("final_norm", CNorm),
+        ("embed", CMatrix),
+        ("unembed", CMatrix),
+        ("layers", POINTER(CLayer)),
     ]
 
 
-class CacheRow(ctypes.Structure):
+class CCacheRow(ctypes.Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("k", "v", "k_scale", "v_scale")),
         ("head_stride", c_int64),
@@ -65,7 +65,7 @@ class CacheRow(ctypes.Structure):
     ]
 
 
-class Call(ctypes.Structure):
+class CCall(ctypes.Structure):
     _fields_ = [
         *((name, c_int32) for name in ("n_tokens", "n_wanted", "n_rows", "cache", "threads")),
         *(

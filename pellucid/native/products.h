@@ -1,0 +1,236 @@
+/* Products x W^T + b: of float weights in float32, of quantized weights as exact sums of integers.
+ *
+ * For quantized weights the input is rounded to 16-bit integers, for each group of 32: x = scale q. The sum of a
+ * group's products is an exact integer; it is multiplied by both scales and added in float32, group after group.
+ */
+#ifndef PELLUCID_PRODUCTS_H
+#define PELLUCID_PRODUCTS_H
+
+#include "model.h"
+#include "vector.h"
+
+#define GROUP 32
+#define TILE 16
+#if defined(__AVX2__)
+#define UNROLL _Pragma("GCC unroll 16")
+#else
+#define UNROLL /* vectors are many registers here: the compiler knows better */
+#endif
+#define LIMIT 32512.0f /* the largest rounded input: 127 times 256, so that its upper byte is signed */
+
+/* ---- the input of a product: floats, and for quantized weights integers q with x = scale q */
+
+typedef struct {
+  float *x;
+  int64_t width; /* floats from token to token, a multiple of 32; zeros behind a row's end */
+  int16_t *q;
+  int8_t *high, *low; /* q = 256 high + low, for instructions that multiply bytes */
+  float *scale, *scaled_sum;
+  int32_t *sum; /* of a group's q */
+} input;
+
+static void round_group(const input *in, int token, int group) {
+  int64_t at = token * in->width + (int64_t)group * GROUP, place = at / GROUP;
+  vf a = load(in->x + at), b = load(in->x + at + LANES);
+  float most = largest_lane(larger(magnitude(a), magnitude(b)));
+  float scale = most / LIMIT, factor = LIMIT / most;
+  if (sum_lanes((a - a) + (b - b)) != 0.0f) scale = NAN, factor = 0.0f; /* an Inf or NaN stays one */
+  else if (most < 1e-30f) scale = 0.0f, factor = 0.0f;
+  int32_t q[GROUP], sum = 0;
+  for (int half = 0; half < 2; half++) {
+    vf x = round_even((half ? b : a) * factor);
+    if (scale != scale) x = splat(0.0f);
+    vi rounded = __builtin_convertvector(x, vi);
+#if defined(__AVX512VNNI__)
+    vi high = (rounded + 128) >> 8, low = rounded - (high << 8);
+    _mm_storeu_si128((void *)(in->high + at + LANES * half), _mm512_cvtepi32_epi8((__m512i)high));
+    _mm_storeu_si128((void *)(in->low + at + LANES * half), _mm512_cvtepi32_epi8((__m512i)low));
+#endif
+    *(vi_any *)(q + LANES * half) = rounded;
+  }
+  for (int i = 0; i < GROUP; i++) sum += q[i];
+#if defined(__AVX512VNNI__)
+#elif defined(__AVX2__) /* multiplies pairs of 16-bit integers: the even and the odd bytes of four weights */
+  static const int PAIRED[4] = {0, 2, 1, 3};
+  for (int i = 0; i < GROUP; i++) in->q[at + i] = (int16_t)q[(i & ~3) + PAIRED[i & 3]];
+#else
+  for (int i = 0; i < GROUP; i++) in->q[at + i] = (int16_t)q[i];
+#endif
+  in->scale[place] = scale;
+  in->sum[place] = sum;
+  in->scaled_sum[place] = scale * (float)sum;
+}
+
+/* ---- products of quantized weights: 16 rows by a few tokens */
+
+INLINE int block_start(const matrix *m) { return m->has_minimums ? 64 : 32; }
+
+#if defined(__AVX512VNNI__)
+INLINE void add_products(const uint8_t *w, const int bits, const input *in, const int64_t *at, const int tokens,
+                         vi *sums) {
+  const int chains = tokens == 1 ? 2 : 1; /* sums that do not wait for each other */
+  __m512i high[4][2], low[4][2];
+  UNROLL for (int t = 0; t < tokens; t++)
+    UNROLL for (int part = 0; part < chains; part++) high[t][part] = low[t][part] = _mm512_setzero_si512();
+  const __m512i nibble = _mm512_set1_epi8(15);
+  UNROLL for (int c = 0; c < 8; c++) {
+    __m512i weights;
+    const int part = c % chains;
+    if (bits == 8) weights = _mm512_loadu_si512(w + 64 * c);
+    else {
+      weights = _mm512_loadu_si512(w + 64 * (c & 3));
+      weights = _mm512_and_si512(c < 4 ? weights : _mm512_srli_epi16(weights, 4), nibble);
+    }
+    UNROLL for (int t = 0; t < tokens; t++) {
+      int32_t upper, lower;
+      memcpy(&upper, in->high + at[t] + 4 * c, 4);
+      memcpy(&lower, in->low + at[t] + 4 * c, 4);
+      high[t][part] = _mm512_dpbusd_epi32(high[t][part], weights, _mm512_set1_epi32(upper));
+      low[t][part] = _mm512_dpbusd_epi32(low[t][part], weights, _mm512_set1_epi32(lower));
+    }
+  }
+  UNROLL for (int t = 0; t < tokens; t++) {
+    if (chains == 2) {
+      high[t][0] = _mm512_add_epi32(high[t][0], high[t][1]);
+      low[t][0] = _mm512_add_epi32(low[t][0], low[t][1]);
+    }
+    sums[t] = (vi)_mm512_add_epi32(_mm512_slli_epi32(high[t][0], 8), low[t][0]);
+  }
+}
+#elif defined(__AVX2__)
+INLINE void add_products(const uint8_t *w, const int bits, const input *in, const int64_t *at, const int tokens,
+                         vi *sums) {
+  __m256i sum[4][2];
+  for (int t = 0; t < tokens; t++) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
+  const __m256i byte = _mm256_set1_epi16(255), nibble = _mm256_set1_epi8(15);
+  for (int c = 0; c < 8; c++)
+    for (int half = 0; half < 2; half++) {
+      __m256i weights = _mm256_loadu_si256((const void *)(w + 64 * (bits == 8 ? c : c & 3) + 32 * half));
+      if (bits == 4) weights = _mm256_and_si256(c < 4 ? weights : _mm256_srli_epi16(weights, 4), nibble);
+      __m256i even = _mm256_and_si256(weights, byte), odd = _mm256_srli_epi16(weights, 8);
+      for (int t = 0; t < tokens; t++) {
+        int32_t first, second;
+        memcpy(&first, in->q + at[t] + 4 * c, 4);
+        memcpy(&second, in->q + at[t] + 4 * c + 2, 4);
+        sum[t][half] = _mm256_add_epi32(sum[t][half], _mm256_madd_epi16(even, _mm256_set1_epi32(first)));
+        sum[t][half] = _mm256_add_epi32(sum[t][half], _mm256_madd_epi16(odd, _mm256_set1_epi32(second)));
+      }
+    }
+  for (int t = 0; t < tokens; t++) memcpy(&sums[t], sum[t], 64);
+}
+#else
+INLINE void add_products(const uint8_t *w, const int bits, const input *in, const int64_t *at, const int tokens,
+                         vi *sums) {
+  for (int t = 0; t < tokens; t++) {
+    int32_t sum[TILE] = {0};
+    for (int c = 0; c < 8; c++)
+      for (int row = 0; row < TILE; row++)
+        for (int i = 0; i < 4; i++) {
+          int byte = w[64 * (bits == 8 ? c : c & 3) + 4 * row + i];
+          int weight = bits == 8 ? byte : c < 4 ? byte & 15 : byte >> 4;
+          sum[row] += weight * in->q[at[t] + 4 * c + i];
+        }
+    memcpy(&sums[t], sum, sizeof sum);
+  }
+}
+#endif
+
+INLINE void multiply_tile(const matrix *m, const int bits, const input *in, int64_t tile, int first,
+                          const int tokens, vf *y) {
+  const uint8_t *block = (const uint8_t *)m->data + tile * m->groups * m->stride;
+  const int start = block_start(m);
+  UNROLL for (int t = 0; t < tokens; t++) y[t] = splat(0.0f);
+  for (int g = 0; g < m->groups; g++, block += m->stride) {
+    int64_t at[4];
+    vi sums[4];
+    UNROLL for (int t = 0; t < tokens; t++) at[t] = (first + t) * in->width + (int64_t)g * GROUP;
+    add_products(block + start, bits, in, at, tokens, sums);
+    vf scales = load_half((const uint16_t *)block);
+    UNROLL for (int t = 0; t < tokens; t++) {
+      int64_t place = at[t] / GROUP;
+      vi sum = sums[t] - m->offset * in->sum[place];
+      y[t] = y[t] + to_float(sum) * (scales * in->scale[place]);
+    }
+    if (m->has_minimums) {
+      vf minimums = load_half((const uint16_t *)block + TILE);
+      UNROLL for (int t = 0; t < tokens; t++) y[t] = y[t] + minimums * in->scaled_sum[at[t] / GROUP];
+    }
+  }
+}
+
+/* ---- products of float weights: 4 rows by a few tokens; lane i adds the inputs i, i + 16, … */
+
+INLINE vf load_weights(const int kind, const void *row, int64_t at, int n) {
+  if (kind == FLOAT32) return load_part((const float *)row + at, n);
+  if (n >= LANES) return load_bfloat((const uint16_t *)row + at);
+  uint16_t kept[LANES] = {0};
+  memcpy(kept, (const uint16_t *)row + at, (size_t)n * 2);
+  return load_bfloat(kept);
+}
+
+INLINE void multiply_rows(const matrix *m, const int kind, const input *in, int64_t row, const int rows, int first,
+                          const int tokens, float (*y)[TILE]) {
+  const int64_t size = kind == FLOAT32 ? 4 : 2;
+  const char *w = (const char *)m->data + row * m->stride * size;
+  vf sum[4][4];
+  UNROLL for (int r = 0; r < rows; r++)
+    UNROLL for (int t = 0; t < tokens; t++) sum[r][t] = splat(0.0f);
+  for (int64_t i = 0; i < m->in; i += LANES) {
+    int n = m->in - i < LANES ? (int)(m->in - i) : LANES;
+    vf x[4];
+    UNROLL for (int t = 0; t < tokens; t++) x[t] = load(in->x + (first + t) * in->width + i);
+    UNROLL for (int r = 0; r < rows; r++) {
+      vf weights = load_weights(kind, w + r * m->stride * size, i, n);
+      UNROLL for (int t = 0; t < tokens; t++) sum[r][t] = sum[r][t] + weights * x[t];
+    }
+  }
+  UNROLL for (int r = 0; r < rows; r++)
+    UNROLL for (int t = 0; t < tokens; t++) y[t][r] = sum_lanes(sum[r][t]);
+}
+
+/* Adds nothing: y [tokens, stride] = x W^T + b for the outputs from … to, which are multiples of 16 or the end. */
+INLINE void multiply_few(const matrix *m, const input *in, int from, int to, int first, const int tokens, float *y,
+                         int64_t stride) {
+  for (int row = from; row < to; row += TILE) {
+    int n = to - row < TILE ? to - row : TILE;
+    float out[4][TILE];
+    if (m->kind == INT8 || m->kind == INT4) {
+      vf sums[4];
+      if (m->kind == INT8) multiply_tile(m, 8, in, row / TILE, first, tokens, sums);
+      else multiply_tile(m, 4, in, row / TILE, first, tokens, sums);
+      for (int t = 0; t < tokens; t++) store(out[t], sums[t]);
+    } else {
+      for (int r = 0; r < n; r += 4) {
+        float few[4][TILE];
+        int rows = n - r < 4 ? n - r : 4;
+        if (rows == 4 && m->kind == FLOAT32) multiply_rows(m, FLOAT32, in, row + r, 4, first, tokens, few);
+        else if (rows == 4) multiply_rows(m, BFLOAT16, in, row + r, 4, first, tokens, few);
+        else
+          for (int one = 0; one < rows; one++) {
+            float single[4][TILE];
+            if (m->kind == FLOAT32) multiply_rows(m, FLOAT32, in, row + r + one, 1, first, tokens, single);
+            else multiply_rows(m, BFLOAT16, in, row + r + one, 1, first, tokens, single);
+            for (int t = 0; t < tokens; t++) few[t][one] = single[t][0];
+          }
+        for (int t = 0; t < tokens; t++) memcpy(out[t] + r, few[t], (size_t)rows * sizeof(float));
+      }
+    }
+    for (int t = 0; t < tokens; t++) {
+      vf sum = load(out[t]);
+      if (m->bias) sum = sum + load_part(m->bias + row, n);
+      store_part(y + (first + t) * stride + row, sum, n);
+    }
+  }
+}
+
+static void multiply(const matrix *m, const input *in, int from, int to, int tokens, float *y, int64_t stride) {
+  /* a few rows at a time, so that they stay in the nearest cache while every token meets them */
+  const int rows = tokens <= 4 ? to - from : 2 * TILE;
+  for (int row = from; row < to; row += rows) {
+    int end = row + rows < to ? row + rows : to, t = 0;
+    for (; t + 4 <= tokens; t += 4) multiply_few(m, in, row, end, t, 4, y, stride);
+    if (tokens - t >= 2) multiply_few(m, in, row, end, t, 2, y, stride), t += 2;
+    if (tokens - t == 1) multiply_few(m, in, row, end, t, 1, y, stride);
+  }
+}
+#endif
