@@ -86,7 +86,7 @@ def trace(
     if request and (quantized := _find_quantized(model)):
         raise UsageError(
             f"the weight {quantized} of {model.name} is quantized, and integers have no gradient, so it "
-            "cannot be updated: load the model without weights=."
+            "cannot be updated: start from a model of floats."
         )
     if request and path != "reference":
         raise UsageError(f"an update is computed by the specification; omit path={path!r}.")

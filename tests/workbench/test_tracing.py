@@ -201,5 +201,5 @@ def test_a_quantized_model_is_explained_as_scale_times_integer(quantized: Model)
 
 
 def test_an_update_of_a_quantized_model_is_refused(quantized: Model) -> None:
-    with pytest.raises(UsageError, match="without weights="):
+    with pytest.raises(UsageError, match="a model of floats"):
         quantized.trace(IDS, target=[3], update="sgd")
