@@ -71,7 +71,19 @@ def test_every_claim_is_a_complete_sentence(check: Check) -> None:
     first, *rest = check.claim.removesuffix(".").split()
     assert check.claim.endswith(".") and (first[0].isupper() or first[0] == first[-1] == "`")
     assert first.lower() not in ("so", "and", "nor", "but", "or") and rest[-1] not in ("and", "or", "but")
-    verbs = {"gives", "equals", "do", "changes", "computes", "change", "predicts", "is", "returns", "encode"}
+    verbs = {
+        "gives",
+        "equals",
+        "do",
+        "changes",
+        "computes",
+        "change",
+        "predicts",
+        "is",
+        "returns",
+        "encode",
+        "follows",
+    }
     assert verbs & set(rest), "a claim needs a verb; add it here if it is another one"
 
 
