@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Cache, Device, Dtype, ModelName, Weights
+from pellucid.cli.options import Cache, Device, Dtype, ModelName, Weights, choose_weights
 from pellucid.cli.sampling_options import GivenSampling, with_sampling
 
 
@@ -38,7 +38,7 @@ def chat(
     from pellucid.workbench import load as open_model
     from pellucid.workbench.conversation import Conversation, resolve_chat_sampling
 
-    found = open_model(model, device=device, dtype=dtype, weights=weights)
+    found = open_model(model, device=device, dtype=dtype, weights=choose_weights(weights, device, dtype))
     given = resolve_tokens(found.pretrained.tokenizer, sampling.settings)
     settings, origins = resolve_chat_sampling(found, sampling.preset, given)
     with Conversation(found, None, settings, cache=cache) as conversation:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pellucid.cli.bar import counting_bar
-from pellucid.cli.options import Cache, Device, Dtype, Force, Json, ModelName, ParseSpecial, Weights
+from pellucid.cli.options import (
+    Cache,
+    Device,
+    Dtype,
+    Force,
+    Json,
+    ModelName,
+    ParseSpecial,
+    Weights,
+    choose_weights,
+)
 from pellucid.cli.sampling_options import GivenSampling, with_sampling
 from pellucid.cli.sweep import Sweep, print_sweep, set_first_values
 from pellucid.cli.terminal import exact_output, standard_input
@@ -114,7 +124,7 @@ def generate(
     records = _read_records(prompts or [], file)
     _check_ledger_files(ledger, ledger_file or [], records, force)
     results = None if output is None else ResultFile(output, force)
-    found = load(model, device=device, dtype=dtype, weights=weights)
+    found = load(model, device=device, dtype=dtype, weights=choose_weights(weights, device, dtype))
     run = {"cache": cache, "draft": draft, "lookup": lookup or None, "draft_tokens": draft_tokens}
     call = _read_call(found, set_first_values(sampling, sweep or []), parse_special, run)
     wants_ledger = ledger or bool(ledger_file)

@@ -81,7 +81,9 @@ Dtype = Annotated[
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(help="How to hold the matrices: int8, int4, or file, a GGUF's own blocks.", metavar="KIND"),
+    typer.Option(
+        help="How to hold the matrices: float, int8, int4, or file, a GGUF's own blocks.", metavar="KIND"
+    ),
 ]
 Cache = Annotated[
     str | None, typer.Option(help="The number type of the KV cache: float32, bfloat16 or int8.")
@@ -194,3 +196,9 @@ def bad_file_choice(on_bad_file: str, replace_errors: bool) -> str:
             f"--replace-errors means --on-bad-file replace, not {on_bad_file}: give one of them."
         )
     return "replace" if replace_errors else on_bad_file
+
+
+def choose_weights(weights: str | None, device: str, dtype: str) -> str | None:
+    """Returns how a command that decodes holds the matrices where nothing is said: on a CPU as the file has
+    them, which takes less memory and time than floats."""
+    return "auto" if weights is None and (device, dtype) == ("cpu", "float32") else weights

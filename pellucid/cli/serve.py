@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Cache, Device, Dtype, ModelName, Weights
+from pellucid.cli.options import Cache, Device, Dtype, ModelName, Weights, choose_weights
 from pellucid.cli.serving import exit_by_signal, say
 
 
@@ -74,7 +74,7 @@ def serve(
         slots=slots,
         queue=queue,
         dtype=dtype,
-        weights=weights,
+        weights=choose_weights(weights, device, dtype),
         device=device,
         cache=cache,
         say=say,

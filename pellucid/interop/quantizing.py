@@ -12,8 +12,9 @@ from pellucid.patterns import select
 from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Weight, as_lazy
 from pellucid.quantized import SCHEMES, QuantizedWeight, Scheme, is_quantizable, quantize
 
-WEIGHTS = (*SCHEMES, "file")
-"""What the weights of a model may be held as: a named scheme, or as its file has them."""
+WEIGHTS = (*SCHEMES, "file", "float", "auto")
+"""What the weights of a model may be held as: a named scheme, as its file has them, as floats; or as the file
+has them where the compiled decoder runs them, and else as floats."""
 
 
 def check_weights(weights: Any) -> str | None:
@@ -27,6 +28,12 @@ def with_weights(pretrained: Pretrained, weights: str | None) -> Pretrained:
     """Returns the model with its weights held as named: quantized now, or as its file has them."""
     if (weights := check_weights(weights)) is None:
         return pretrained
+    if weights == "float":
+        return pretrained.to_floats()
+    if weights == "auto":
+        from pellucid.native.decoder import is_decodable  # which imports torch
+
+        return pretrained.as_stored() if is_decodable(pretrained.config) else pretrained
     if weights == "file":
         return pretrained.as_stored()
     return quantize_pretrained(pretrained, Scheme.from_name(weights))

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pellucid.config import ModelConfig
 from pellucid.dtypes import dtype_name
 from pellucid.errors import ResourceError, UsageError
 from pellucid.model.attention import Attention
@@ -61,32 +62,47 @@ WRONG = {
 
 
 def find_obstacle(module: Transformer) -> str | None:
-    """Returns which choice of a model keeps it from the compiled decoder, None where none does."""
-    config = module.config
-    rates = [rate for rate in config.dropout.rates.values() if rate]
+    """Returns what keeps a model from the compiled decoder, None where nothing does."""
     changed = [type(part).__name__ for part in module.modules() if type(part) not in PARTS]
     hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    has_dropout = any(module.config.dropout.rates.values())
     reasons = (
-        (module.device.type != "cpu", f"it is on {module.device}"),
-        (module.dtype not in (torch.float32, torch.bfloat16), f"its dtype is {dtype_name(module.dtype)}"),
+        (module.device.type != "cpu", f"weights on {module.device}"),
+        (module.dtype not in (torch.float32, torch.bfloat16), f"weights in {dtype_name(module.dtype)}"),
+        (bool(changed), f"the module {changed[0] if changed else ''}"),
+        (hooked, "the forward hooks of a module"),
+        (module.training and has_dropout, "dropout, which training mode applies"),
+    )
+    return find_config_obstacle(module.config) or next((reason for is_so, reason in reasons if is_so), None)
+
+
+def find_config_obstacle(config: ModelConfig) -> str | None:
+    """Returns which choice keeps a config from the compiled decoder, None where none does."""
+    has_other_bias = config.positions.has_bias and config.positions.bias_factors(config.n_head) is None
+    parameters = config.parameters()
+    reasons = (
         (config.attention.kind != "softmax", f"attention {config.attention.kind}"),
         (type(config.mask) not in (Causal, Window), f"the mask {config.mask.kind}"),
         (config.placement.kind != "pre", f"norms placed {config.placement.kind}"),
         (config.residual.kind != "plain", f"the residual connection {config.residual.kind}"),
         (not config.score_cap.is_none or not config.logit_cap.is_none, "a soft cap"),
-        (config.positions.has_bias and module.position_bias.factors is None, "its learned position bias"),
+        (has_other_bias, f"the position bias of {config.positions.kind}"),
         (config.d_head > WIDEST_HEAD, f"heads of more than {WIDEST_HEAD} channels"),
         (config.mlp.is_none or config.mlp.form not in ("plain", "gated"), f"the MLP {config.mlp.kind}"),
-        ("blocks.0.attn.o_proj.weight" not in config.parameters(), "attention without an output projection"),
-        (
-            config.qk_norm.kind not in c.NORMS or config.norm.kind not in c.NORMS,
-            f"the norm {config.norm.kind}",
-        ),
-        (bool(changed), f"the module {changed[0] if changed else ''}"),
-        (hooked, "the forward hooks of its modules"),
-        (module.training and bool(rates), "dropout, which training mode applies"),
+        (config.mlp.activation not in c.ACTIVATIONS, f"the activation {config.mlp.activation}"),
+        ("blocks.0.attn.o_proj.weight" not in parameters, "attention without an output projection"),
+        (config.qk_norm.kind not in c.NORMS, f"the norm {config.qk_norm.kind}"),
+        (config.norm.kind not in c.NORMS, f"the norm {config.norm.kind}"),
     )
     return next((reason for is_so, reason in reasons if is_so), None)
+
+
+def is_decodable(config: ModelConfig) -> bool:
+    """Whether the compiled decoder has every choice of a config, and this machine has the decoder."""
+    try:
+        return find_config_obstacle(config) is None and bool(load_library())
+    except NoLibrary:
+        return False
 
 
 def accelerate(module: Transformer, report: Callable[[str], None] = lambda text: None) -> "Decoder":
