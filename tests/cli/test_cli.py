@@ -54,6 +54,16 @@ def test_trace_of_an_update_prints_the_losses(tmp_path: Path) -> None:
     assert "0.14371  0.23876  0.47381  0.14371" in after.stdout
 
 
+def test_explain_takes_a_quantized_weight_apart(tmp_path: Path) -> None:
+    at = ("--at", "blocks.0.attn.q_proj.weight[out=0,in=1]", "--weights", "int8")
+    lines = pellucid("explain", "abcd", "A B", *at).stdout.splitlines()
+    assert "W_Q[in,out] = s_Q[out] · q_Q[in,out]" in lines[1]
+    assert any("weight.integers[out=0,in=1]" in line for line in lines)
+    pellucid("trace", "abcd", "A B", "--weights", "int4", "-o", "t.json", cwd=tmp_path)
+    replayed = pellucid("replay", "t.json", cwd=tmp_path)
+    assert replayed.returncode == 0 and "0 mismatches (all bit for bit)" in replayed.stdout
+
+
 def test_explain_without_an_address_lists_names_and_a_preset_its_cost() -> None:
     assert "blocks.0\n  attn\n" in pellucid("explain", "abcd", "A B").stdout
     assert "124,439,808" in pellucid("explain", "gpt2").stdout

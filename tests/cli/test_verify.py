@@ -70,6 +70,18 @@ def test_the_text_has_each_verdict_and_a_summary(shell: Shell) -> None:
     assert all(f" {name} " in done.out for name in QUICK)
 
 
+def test_weights_that_are_quantized_when_a_model_is_opened_are_verified_as_such(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = [check for check in CHECKS if check.name in ("file weights", "engine weights", "gradients")]
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", some)
+    done = shell("verify", folders.ours(tmp_path / "model"), "--weights", "int4", "--json")
+    found = {line["check"]: line for line in lines(done.out)}
+    assert done.code == 0 and "15 of them quantized here" in found["file weights"]["measured"]
+    assert found["gradients"]["verdict"] == "skipped" and "no gradient" in found["gradients"]["measured"]
+    assert shell("verify", "abcd", "--weights", "int3").code == 2
+
+
 def test_without_quick_every_check_is_made(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is called; what it finds is known from `tests/checks/test_catalogue.py`."""
     called = [replace(check, measure=lambda subject: Finding(Verdict.EQUAL, "0")) for check in CHECKS]
