@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # Compiled tests are kept, so that each worker need not rewrite their asserts again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test lint browser screenshots mistakes docs bench bench-gpu coverage faults torture
+.PHONY: setup demo test lint browser screenshots mistakes docs bench bench-gpu coverage faults sanitize torture
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -76,6 +76,9 @@ coverage: setup ## the lines of pellucid/ that the tests run, the least covered 
 faults: setup ## every planted fault and what found it, the power of the checks, and every healthy model
 	$(ONE_THREAD) $(BIN)/python -m tests.faults.table
 	$(ONE_THREAD) PELLUCID_ROTATION=all $(BIN)/python -m pytest -n 2 -q tests/faults/test_healthy.py
+
+sanitize: setup ## the tests of the compiled decoder under the address and undefined-behavior sanitizers
+	@PATH="$(BIN):$$PATH" sh scripts/sanitize.sh
 
 torture: setup ## the same claims with the full counts
 	$(ONE_THREAD) PELLUCID_ROTATION=all $(BIN)/python -m pytest -n 2 -m "torture or rotating"

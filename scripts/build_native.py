@@ -25,6 +25,8 @@ class NativeBuildHook(BuildHookInterface[Any]):
         for name in names if compiler else ():
             target = library.HERE / library.name_file(name)
             if not target.exists():
+                for old in library.HERE.glob(f"decoder-{name}-*.so"):
+                    old.unlink()
                 try:
                     with tempfile.TemporaryDirectory() as work:
                         built = library.build(name, compiler, Path(work))

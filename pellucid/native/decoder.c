@@ -20,6 +20,12 @@ int pellucid_is_supported(void) {
 #endif
 }
 
+/* Returns the size of each structure, for the reader of this interface to compare with its own. */
+const int32_t *pellucid_sizes(void) {
+  static const int32_t SIZES[] = {sizeof(matrix), sizeof(norm), sizeof(layer), sizeof(model), sizeof(cache_row), sizeof(call)};
+  return SIZES;
+}
+
 enum { DONE, NO_MEMORY, BAD_CALL, BAD_TOKEN, BAD_POSITION, BAD_ROW, BAD_WANTED };
 
 /* Runs a call; returns 0, or what is wrong with it: nothing outside the model and the caches is ever touched. */

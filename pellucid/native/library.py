@@ -1,7 +1,7 @@
 """The compiled library: shipped in a wheel, or built on first use by the machine's C compiler and kept.
 
 One library for each instruction set; all of them give the same bits. PELLUCID_NATIVE names the one to use
-("avx512", "avx2", "portable"), or is "off".
+("avx512", "avx2", "portable"), is the path of another, or "off".
 """
 
 import ctypes
@@ -43,6 +43,8 @@ def load_library() -> ctypes.CDLL:
     wanted = os.environ.get("PELLUCID_NATIVE", "")
     if wanted == "off":
         raise NoLibrary("PELLUCID_NATIVE=off: decoding runs in PyTorch.")
+    if os.sep in wanted:
+        return _open(Path(wanted))
     if wanted:
         if wanted not in SETS:
             raise UsageError(unknown("PELLUCID_NATIVE", wanted, [*SETS, "off"]))
@@ -65,13 +67,17 @@ def _may_have(name: str) -> bool:
 @cache
 def load_set(name: str) -> ctypes.CDLL:
     """Returns the library of one instruction set."""
-    path = _find_built(name)
+    return _open(_find_built(name))
+
+
+def _open(path: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NoLibrary(f"{path} cannot be loaded: {error}. Remove it, and it is built again.") from None
     library.pellucid_run.restype = ctypes.c_int
     library.pellucid_pack.restype = None
+    library.pellucid_sizes.restype = ctypes.POINTER(ctypes.c_int32)
     return library
 
 
