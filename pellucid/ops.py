@@ -26,6 +26,7 @@ from pellucid.reference.ops.losses import cross_entropy, mean_squared_error, neg
 from pellucid.reference.ops.masks import mask
 from pellucid.reference.ops.normalization import l1_normalize, rstd, safe_divide
 from pellucid.reference.ops.online_softmax import tiled_output
+from pellucid.reference.ops.quantization import dequantize
 from pellucid.reference.ops.rotate import rotate
 from pellucid.reference.ops.softmax import logsumexp, softmax
 
@@ -33,6 +34,7 @@ __all__ = [
     "add",
     "concat",
     "cross_entropy",
+    "dequantize",
     "einsum",
     "elu_plus_one",
     "gelu",
