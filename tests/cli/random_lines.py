@@ -141,6 +141,7 @@ HEAVY = {
     "inspect": 0.4,
     "data prepare": 0.3,
     "explore": 0.5,
+    "quantize": 0.4,
     "serve": 0.5,
     "get": 0.4,
     "tokenizer train": 0.6,

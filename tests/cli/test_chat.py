@@ -163,6 +163,14 @@ def terminal(talker: Path, tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         one.close()
 
 
+def test_the_opening_says_how_quantized_weights_are_held(talker: Path, tmp_path: Path) -> None:
+    pellucid.quantize(talker).save(tmp_path / "small")
+    chat = Terminal(tmp_path, tmp_path / "small")
+    shown = chat.wait("/help")
+    chat.close()
+    assert "weights: int8, " in shown and "bits a weight" in shown
+
+
 def test_a_terminal_has_editing_pastes_and_a_history(
     terminal: Callable[..., Terminal], talker: Path, tmp_path: Path
 ) -> None:
