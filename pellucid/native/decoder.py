@@ -80,6 +80,7 @@ def find_config_obstacle(config: ModelConfig) -> str | None:
     """Returns which choice keeps a config from the compiled decoder, None where none does."""
     has_other_bias = config.positions.has_bias and config.positions.bias_factors(config.n_head) is None
     parameters = config.parameters()
+    has_mlp = not config.mlp.is_none and config.mlp.form in ("plain", "gated")
     reasons = (
         (config.attention.kind != "softmax", f"attention {config.attention.kind}"),
         (type(config.mask) not in (Causal, Window), f"the mask {config.mask.kind}"),
@@ -88,8 +89,11 @@ def find_config_obstacle(config: ModelConfig) -> str | None:
         (not config.score_cap.is_none or not config.logit_cap.is_none, "a soft cap"),
         (has_other_bias, f"the position bias of {config.positions.kind}"),
         (config.d_head > WIDEST_HEAD, f"heads of more than {WIDEST_HEAD} channels"),
-        (config.mlp.is_none or config.mlp.form not in ("plain", "gated"), f"the MLP {config.mlp.kind}"),
-        (config.mlp.activation not in c.ACTIVATIONS, f"the activation {config.mlp.activation}"),
+        (not has_mlp, f"the MLP {config.mlp.kind}"),
+        (
+            has_mlp and config.mlp.activation not in c.ACTIVATIONS,
+            f"the activation of the MLP {config.mlp.kind}",
+        ),
         ("blocks.0.attn.o_proj.weight" not in parameters, "attention without an output projection"),
         (config.qk_norm.kind not in c.NORMS, f"the norm {config.qk_norm.kind}"),
         (config.norm.kind not in c.NORMS, f"the norm {config.norm.kind}"),
