@@ -243,7 +243,8 @@ def _import_everything() -> None:
     from pellucid.cli import app
 
     for module in pkgutil.walk_packages(pellucid.__path__, "pellucid."):
-        if not module.name.endswith(("score_kernel", "__main__", "lm_eval_model")):
+        is_library = "-" in module.name  # a compiled decoder, which is not a module of Python
+        if not is_library and not module.name.endswith(("score_kernel", "__main__", "lm_eval_model")):
             importlib.import_module(module.name)
     for name in LATE_IMPORTS:
         importlib.import_module(name)
