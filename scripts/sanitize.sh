@@ -2,7 +2,7 @@
 # The tests of the compiled decoder with a library that checks every memory access and every undefined operation.
 set -eu
 folder=$(mktemp -d)
-trap 'cat "$folder"/found.* 2> /dev/null; rm -rf "$folder"' EXIT # pytest would keep what is printed
+trap 'rm -rf "$folder"' EXIT
 built=$(python - "$folder" << 'END'
 import sys
 from pathlib import Path
@@ -13,5 +13,5 @@ print(library.build(name, library.find_compiler(), Path(sys.argv[1]), checked))
 END
 )
 preload="$(cc -print-file-name=libasan.so) $(cc -print-file-name=libubsan.so)"
-export PELLUCID_NATIVE="$built" LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0:log_path=$folder/found
-python -m pytest -q -p no:cacheprovider tests/native -k "not instruction_set and not library" "$@"
+export PELLUCID_NATIVE="$built" LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
+python -m pytest -q --capture=no -p no:cacheprovider tests/native -k "not instruction_set and not library" "$@"
