@@ -11,6 +11,7 @@
 
 #define GROUP 32
 #define TILE 16
+#define MOST_TOKENS 8 /* whose products with one tile of weights are computed together */
 #if defined(__AVX2__)
 #define UNROLL _Pragma("GCC unroll 16")
 #else
@@ -63,13 +64,14 @@ static void round_group(const input *in, int token, int group) {
 
 /* ---- products of quantized weights: 16 rows by a few tokens */
 
+INLINE int is_rounded(const matrix *m) { return m->kind == INT8 || m->kind == INT4; }
 INLINE int block_start(const matrix *m) { return m->has_minimums ? 64 : 32; }
 
 #if defined(__AVX512VNNI__)
 INLINE void add_products(const uint8_t *w, const int bits, const input *in, const int64_t *at, const int tokens,
                          vi *sums) {
   const int chains = tokens == 1 ? 2 : 1; /* sums that do not wait for each other */
-  __m512i high[4][2], low[4][2];
+  __m512i high[MOST_TOKENS][2], low[MOST_TOKENS][2];
   UNROLL for (int t = 0; t < tokens; t++)
     UNROLL for (int part = 0; part < chains; part++) high[t][part] = low[t][part] = _mm512_setzero_si512();
   const __m512i nibble = _mm512_set1_epi8(15);
@@ -100,7 +102,7 @@ INLINE void add_products(const uint8_t *w, const int bits, const input *in, cons
 #elif defined(__AVX2__)
 INLINE void add_products(const uint8_t *w, const int bits, const input *in, const int64_t *at, const int tokens,
                          vi *sums) {
-  __m256i sum[4][2];
+  __m256i sum[MOST_TOKENS][2];
   for (int t = 0; t < tokens; t++) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
   const __m256i byte = _mm256_set1_epi16(255), nibble = _mm256_set1_epi8(15);
   for (int c = 0; c < 8; c++)
@@ -135,23 +137,23 @@ INLINE void add_products(const uint8_t *w, const int bits, const input *in, cons
 }
 #endif
 
-INLINE void multiply_tile(const matrix *m, const int bits, const input *in, int64_t tile, int first,
-                          const int tokens, vf *y) {
+INLINE void multiply_tile(const matrix *m, const int bits, const int has_minimums, const input *in, int64_t tile,
+                          int first, const int tokens, vf *y) {
   const uint8_t *block = (const uint8_t *)m->data + tile * m->groups * m->stride;
   const int start = block_start(m);
   UNROLL for (int t = 0; t < tokens; t++) y[t] = splat(0.0f);
   for (int g = 0; g < m->groups; g++, block += m->stride) {
-    int64_t at[4];
-    vi sums[4];
+    int64_t at[MOST_TOKENS];
+    vi sums[MOST_TOKENS];
     UNROLL for (int t = 0; t < tokens; t++) at[t] = (first + t) * in->width + (int64_t)g * GROUP;
     add_products(block + start, bits, in, at, tokens, sums);
     vf scales = load_half((const uint16_t *)block);
     UNROLL for (int t = 0; t < tokens; t++) {
       int64_t place = at[t] / GROUP;
-      vi sum = sums[t] - m->offset * in->sum[place];
-      y[t] = y[t] + to_float(sum) * (scales * in->scale[place]);
+      if (!has_minimums) sums[t] = sums[t] - m->offset * in->sum[place];
+      y[t] = y[t] + to_float(sums[t]) * (scales * in->scale[place]);
     }
-    if (m->has_minimums) {
+    if (has_minimums) {
       vf minimums = load_half((const uint16_t *)block + TILE);
       UNROLL for (int t = 0; t < tokens; t++) y[t] = y[t] + minimums * in->scaled_sum[at[t] / GROUP];
     }
@@ -172,12 +174,12 @@ INLINE void multiply_rows(const matrix *m, const int kind, const input *in, int6
                           const int tokens, float (*y)[TILE]) {
   const int64_t size = kind == FLOAT32 ? 4 : 2;
   const char *w = (const char *)m->data + row * m->stride * size;
-  vf sum[4][4];
+  vf sum[4][MOST_TOKENS];
   UNROLL for (int r = 0; r < rows; r++)
     UNROLL for (int t = 0; t < tokens; t++) sum[r][t] = splat(0.0f);
   for (int64_t i = 0; i < m->in; i += LANES) {
     int n = m->in - i < LANES ? (int)(m->in - i) : LANES;
-    vf x[4];
+    vf x[MOST_TOKENS];
     UNROLL for (int t = 0; t < tokens; t++) x[t] = load(in->x + (first + t) * in->width + i);
     UNROLL for (int r = 0; r < rows; r++) {
       vf weights = load_weights(kind, w + r * m->stride * size, i, n);
@@ -193,21 +195,23 @@ INLINE void multiply_few(const matrix *m, const input *in, int from, int to, int
                          int64_t stride) {
   for (int row = from; row < to; row += TILE) {
     int n = to - row < TILE ? to - row : TILE;
-    float out[4][TILE];
-    if (m->kind == INT8 || m->kind == INT4) {
-      vf sums[4];
-      if (m->kind == INT8) multiply_tile(m, 8, in, row / TILE, first, tokens, sums);
-      else multiply_tile(m, 4, in, row / TILE, first, tokens, sums);
+    float out[MOST_TOKENS][TILE];
+    if (is_rounded(m)) {
+      vf sums[MOST_TOKENS];
+      if (m->kind == INT8 && m->has_minimums) multiply_tile(m, 8, 1, in, row / TILE, first, tokens, sums);
+      else if (m->kind == INT8) multiply_tile(m, 8, 0, in, row / TILE, first, tokens, sums);
+      else if (m->has_minimums) multiply_tile(m, 4, 1, in, row / TILE, first, tokens, sums);
+      else multiply_tile(m, 4, 0, in, row / TILE, first, tokens, sums);
       for (int t = 0; t < tokens; t++) store(out[t], sums[t]);
     } else {
       for (int r = 0; r < n; r += 4) {
-        float few[4][TILE];
+        float few[MOST_TOKENS][TILE];
         int rows = n - r < 4 ? n - r : 4;
         if (rows == 4 && m->kind == FLOAT32) multiply_rows(m, FLOAT32, in, row + r, 4, first, tokens, few);
         else if (rows == 4) multiply_rows(m, BFLOAT16, in, row + r, 4, first, tokens, few);
         else
           for (int one = 0; one < rows; one++) {
-            float single[4][TILE];
+            float single[MOST_TOKENS][TILE];
             if (m->kind == FLOAT32) multiply_rows(m, FLOAT32, in, row + r + one, 1, first, tokens, single);
             else multiply_rows(m, BFLOAT16, in, row + r + one, 1, first, tokens, single);
             for (int t = 0; t < tokens; t++) few[t][one] = single[t][0];
@@ -228,6 +232,8 @@ static void multiply(const matrix *m, const input *in, int from, int to, int tok
   const int rows = tokens <= 4 ? to - from : 2 * TILE;
   for (int row = from; row < to; row += rows) {
     int end = row + rows < to ? row + rows : to, t = 0;
+    if (is_rounded(m))
+      for (; t + 8 <= tokens; t += 8) multiply_few(m, in, row, end, t, 8, y, stride);
     for (; t + 4 <= tokens; t += 4) multiply_few(m, in, row, end, t, 4, y, stride);
     if (tokens - t >= 2) multiply_few(m, in, row, end, t, 2, y, stride), t += 2;
     if (tokens - t == 1) multiply_few(m, in, row, end, t, 1, y, stride);

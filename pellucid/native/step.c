@@ -107,8 +107,6 @@ static void keep(const step *s, int name, int layer, int token, const float *x, 
   memcpy(s->c->recorded[name] + row * width + from, x + from, (size_t)(to - from) * sizeof(float));
 }
 
-static int is_rounded(const matrix *m) { return m->kind == INT8 || m->kind == INT4; }
-
 static void embed_token(const matrix *m, int id, float *x) {
   if (!is_rounded(m)) {
     for (int i = 0; i < m->in; i += LANES) {
