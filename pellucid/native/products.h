@@ -170,8 +170,9 @@ INLINE vf load_weights(const int kind, const void *row, int64_t at, int n) {
   return load_bfloat(kept);
 }
 
+/* y[t][r]: the lanes of the products of a few rows with each token, not yet added up. */
 INLINE void multiply_rows(const matrix *m, const int kind, const input *in, int64_t row, const int rows, int first,
-                          const int tokens, float (*y)[TILE]) {
+                          const int tokens, vf (*y)[TILE]) {
   const int64_t size = kind == FLOAT32 ? 4 : 2;
   const char *w = (const char *)m->data + row * m->stride * size;
   vf sum[4][MOST_TOKENS];
@@ -187,42 +188,46 @@ INLINE void multiply_rows(const matrix *m, const int kind, const input *in, int6
     }
   }
   UNROLL for (int r = 0; r < rows; r++)
-    UNROLL for (int t = 0; t < tokens; t++) y[t][r] = sum_lanes(sum[r][t]);
+    UNROLL for (int t = 0; t < tokens; t++) y[t][r] = sum[r][t];
 }
 
-/* Adds nothing: y [tokens, stride] = x W^T + b for the outputs from … to, which are multiples of 16 or the end. */
+INLINE void multiply_floats(const matrix *m, const int kind, const input *in, int64_t row, int rows, int first,
+                            const int tokens, vf *y) {
+  vf lanes[MOST_TOKENS][TILE];
+  int r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    vf few[MOST_TOKENS][TILE];
+    multiply_rows(m, kind, in, row + r, 4, first, tokens, few);
+    UNROLL for (int t = 0; t < tokens; t++) memcpy(lanes[t] + r, few[t], 4 * sizeof(vf));
+  }
+  for (; r < TILE; r++) {
+    vf one[MOST_TOKENS][TILE];
+    if (r < rows) multiply_rows(m, kind, in, row + r, 1, first, tokens, one);
+    for (int t = 0; t < tokens; t++) {
+      if (r < rows) lanes[t][r] = one[t][0];
+      else lanes[t][r] = splat(0.0f);
+    }
+  }
+  for (int t = 0; t < tokens; t++) y[t] = sum_lanes_of_16(lanes[t]);
+}
+
+/* y [tokens, stride] = x W^T + b for the outputs from … to; `from` is a multiple of 16. */
 INLINE void multiply_few(const matrix *m, const input *in, int from, int to, int first, const int tokens, float *y,
                          int64_t stride) {
   for (int row = from; row < to; row += TILE) {
     int n = to - row < TILE ? to - row : TILE;
-    float out[MOST_TOKENS][TILE];
-    if (is_rounded(m)) {
-      vf sums[MOST_TOKENS];
-      if (m->kind == INT8 && m->has_minimums) multiply_tile(m, 8, 1, in, row / TILE, first, tokens, sums);
-      else if (m->kind == INT8) multiply_tile(m, 8, 0, in, row / TILE, first, tokens, sums);
-      else if (m->has_minimums) multiply_tile(m, 4, 1, in, row / TILE, first, tokens, sums);
-      else multiply_tile(m, 4, 0, in, row / TILE, first, tokens, sums);
-      for (int t = 0; t < tokens; t++) store(out[t], sums[t]);
-    } else {
-      for (int r = 0; r < n; r += 4) {
-        float few[MOST_TOKENS][TILE];
-        int rows = n - r < 4 ? n - r : 4;
-        if (rows == 4 && m->kind == FLOAT32) multiply_rows(m, FLOAT32, in, row + r, 4, first, tokens, few);
-        else if (rows == 4) multiply_rows(m, BFLOAT16, in, row + r, 4, first, tokens, few);
-        else
-          for (int one = 0; one < rows; one++) {
-            float single[MOST_TOKENS][TILE];
-            if (m->kind == FLOAT32) multiply_rows(m, FLOAT32, in, row + r + one, 1, first, tokens, single);
-            else multiply_rows(m, BFLOAT16, in, row + r + one, 1, first, tokens, single);
-            for (int t = 0; t < tokens; t++) few[t][one] = single[t][0];
-          }
-        for (int t = 0; t < tokens; t++) memcpy(out[t] + r, few[t], (size_t)rows * sizeof(float));
-      }
-    }
+    vf sums[MOST_TOKENS];
+    if (m->kind == FLOAT32) multiply_floats(m, FLOAT32, in, row, n, first, tokens, sums);
+    else if (m->kind == BFLOAT16) multiply_floats(m, BFLOAT16, in, row, n, first, tokens, sums);
+    else if (m->kind == INT8 && m->has_minimums) multiply_tile(m, 8, 1, in, row / TILE, first, tokens, sums);
+    else if (m->kind == INT8) multiply_tile(m, 8, 0, in, row / TILE, first, tokens, sums);
+    else if (m->has_minimums) multiply_tile(m, 4, 1, in, row / TILE, first, tokens, sums);
+    else multiply_tile(m, 4, 0, in, row / TILE, first, tokens, sums);
+    vf bias = splat(0.0f);
+    if (m->bias) bias = load_part(m->bias + row, n);
     for (int t = 0; t < tokens; t++) {
-      vf sum = load(out[t]);
-      if (m->bias) sum = sum + load_part(m->bias + row, n);
-      store_part(y + (first + t) * stride + row, sum, n);
+      if (m->bias) sums[t] = sums[t] + bias;
+      store_part(y + (first + t) * stride + row, sums[t], n);
     }
   }
 }
