@@ -35,7 +35,7 @@ from pellucid.model.mlps import GatedMlp, PlainMlp
 from pellucid.model.norms import IdentityNorm, LayerNorm, RmsNorm
 from pellucid.model.positions import PositionBias, Positions
 from pellucid.model.quantized_tensor import QuantizedTensor
-from pellucid.model.taps import begin_call, tap
+from pellucid.model.taps import begin_call, is_explicit, tap
 from pellucid.model.transformer import Transformer, Unembedding
 from pellucid.native import structures as c
 from pellucid.native.library import NoLibrary, load_library
@@ -265,15 +265,13 @@ class NativeDecoder:
     def forward_packed(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
         """Appends tokens to several caches of one row each, and returns the logits [N V] of the tokens at the
         places `wanted` of the concatenated ids: `Transformer.forward_packed`."""
-        watcher = begin_call(self.module)
-        if watcher is not None and not watcher.fused:
-            return self.module.forward_packed(rows, wanted)
-        if any(cache.ring for cache, _ in rows) and sum(len(ids) for _, ids in rows) > len(
-            {id(cache) for cache, _ in rows}
-        ):
-            return self._read_singly(rows, wanted)
-        ids, positions, places = list[int](), list[int](), list[int]()
         caches = list(dict.fromkeys(cache for cache, _ in rows))
+        if is_explicit(self.module) or not all(map(self._can_read, caches)):
+            return self.module.forward_packed(rows, wanted)
+        if any(cache.ring for cache in caches) and sum(len(some) for _, some in rows) > len(caches):
+            return self._read_singly(rows, wanted)
+        watcher = begin_call(self.module)
+        ids, positions, places = list[int](), list[int](), list[int]()
         for cache, some in rows:
             cache.reserve(len(some))
             start = int(cache.host_lengths[0])
@@ -283,13 +281,20 @@ class NativeDecoder:
             cache.advance(len(some))
         logits = torch.empty(len(wanted), self.config.vocab_size)
         recorded = None if watcher is None else CallValues(self.module, len(ids))
-        self._run(
-            caches, np.array([ids, positions, places], np.int32), np.array(wanted, np.int32), logits, recorded
-        )
+        try:
+            tokens = np.array([ids, positions, places], np.int32)
+        except OverflowError:
+            raise UsageError(f"{WRONG[3]}.") from None
+        self._run(caches, tokens, np.array(wanted, np.int32), logits, recorded)
         if recorded is not None:
             self._tap(recorded, rows)
             tap("logits", logits[None])
         return logits.to(self.dtype)
+
+    @staticmethod
+    def _can_read(cache: Cache) -> bool:
+        """Whether a cache is of a type that the compiled step reads."""
+        return dtype_name(cache.layers[0].buffers[0].dtype) in c.CACHES
 
     def forward_cached(
         self, ids: Tensor, cache: Cache, lengths: list[int] | None = None, last_only: bool = False
@@ -312,6 +317,9 @@ class NativeDecoder:
         self, caches: list[Cache], tokens: Any, wanted: Any, logits: Tensor, recorded: "CallValues | None"
     ) -> None:
         described = (c.CCacheRow * len(caches))(*map(self._describe_row, caches))
+        kinds = {cache.layers[0].buffers[0].dtype for cache in caches}
+        if len(kinds) > 1:
+            raise UsageError(f"the caches of one call must be of one type, not {', '.join(map(str, kinds))}.")
         is_decode = tokens.shape[1] == len(caches)
         threads = self.threads or torch.get_num_threads()
         if is_decode and self.threads is None:
@@ -320,7 +328,7 @@ class NativeDecoder:
             n_tokens=tokens.shape[1],
             n_wanted=len(wanted),
             n_rows=len(caches),
-            cache=c.CACHES[dtype_name(caches[0].layers[0].buffers[0].dtype)],
+            cache=c.CACHES[dtype_name(kinds.pop())],
             threads=threads,
             ids=tokens[0].ctypes.data,
             positions=tokens[1].ctypes.data,

@@ -254,7 +254,7 @@ def test_other_types_run_on_the_module(dtype: torch.dtype) -> None:
 def test_ids_and_positions_are_checked_before_memory_is_touched() -> None:
     decoder = NativeDecoder(make_module("llama"))
     cache = Cache(decoder.config, 1, 8, dtype=torch.float32)
-    for ids in ([101], [-1], [2**31 - 1]):
+    for ids in ([101], [-1], [2**31 - 1], [2**40]):
         with pytest.raises(UsageError, match="vocabulary"):
             decoder.forward_packed([(cache, ids)], [0])
         cache.crop(0)
@@ -271,6 +271,17 @@ def test_a_weight_that_is_not_finite_gives_logits_that_are_not() -> None:
         weights["blocks.0.attn_norm.weight"][5] = np.inf
         logits = read_chunks(NativeDecoder(Transformer.from_weights(config, weights)), make_ids(4), [4])
         assert logits.isnan().any(-1).all()
+
+
+def test_a_cache_of_another_type_is_read_by_the_module_and_two_types_are_refused() -> None:
+    module, ids = make_module("llama"), make_ids(9)
+    assert torch.equal(
+        read_chunks(NativeDecoder(module), ids, [4, 5], torch.float64),
+        read_chunks(module, ids, [4, 5], torch.float64),
+    )
+    caches = [Cache(module.config, 1, 8, dtype=dtype) for dtype in (torch.float32, torch.float16)]
+    with pytest.raises(UsageError, match="one type"):
+        NativeDecoder(module).forward_packed([(cache, [1]) for cache in caches], [0])
 
 
 # ---- at once
