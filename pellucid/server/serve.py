@@ -69,7 +69,9 @@ def serve(
         from pellucid.server.served import ServedModel
 
         access = make_serve_access(get_port(listening), address, key, allow_hosts)
-        pretrained, url = with_weights(open_model(model), weights), make_url(address, access.port)
+        # "auto" is decided by the engine: the process that listens does not import torch
+        pretrained = with_weights(open_model(model), None if weights == "auto" else weights)
+        url = make_url(address, access.port)
         # the very folder: of a run that goes on, the newest model may be another when the engine opens it
         path = str(pretrained.provenance.path)
         engine = EngineClient(EngineOptions(path, slots, queue, dtype, device, cache, weights))
