@@ -314,7 +314,8 @@ def test_a_real_interrupt_ends_a_real_process(tmp_path: Path) -> None:
     """A context so long that it is still writing when the signal comes."""
     shape = random_models.LLAMA | {"context_length": 50_000, "n_layer": 1}
     endless = str(folders.ours(tmp_path / "endless", shape, generation={}))
-    command = [sys.executable, "-m", "pellucid.cli", "generate", endless, "the", "--max-new-tokens", "49000"]
+    command = [sys.executable, "-m", "pellucid.cli", "generate", endless, "the"]
+    command += ["--max-new-tokens", "49000", "--min-new-tokens", "49000"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
     assert running.stdout
