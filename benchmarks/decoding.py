@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from benchmarks.smollm2 import text
 from pellucid.config import ModelConfig
@@ -127,9 +126,10 @@ def report(name: str, speed: float, unit: str = "tok/s", **ratios: float) -> Non
 def decode(path: str, python: str | None) -> None:
     model = load(path, weights="file")
     decoder = NativeDecoder(model.module)
-    size = sum(
-        matrix.nbytes for matrix in decoder.kept if matrix.__class__ is Tensor and matrix.dtype == torch.uint8
-    )
+    packed = {
+        part.data_ptr(): part.nbytes for part in decoder.kept if getattr(part, "dtype", None) == torch.uint8
+    }
+    size = sum(packed.values())
     ids, bandwidth = model.encode("The history of the lighthouse begins"), measure_bandwidth(2)
     print(f"read bandwidth {bandwidth / 1e9:.1f} GB/s; the packed weights are {format_bytes(size)}")
     for threads in (2, 1):

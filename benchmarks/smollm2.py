@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from pellucid.checks.check import TEXT
-from pellucid.checks.outside.llamacpp import predict_next
+from pellucid.checks.outside.llamacpp_answers import run_process
 from pellucid.interop import gguf
 from pellucid.workbench import load
 
@@ -73,8 +73,9 @@ def main() -> None:
         wide = Path(folder) / "f32.gguf"
         gguf.write(wide, model.pretrained, "F32")
         for name, file in (("this file", where), ("the same in F32", wide)):
-            choices = predict_next(file, ids, letter)
-            alike = sum(token == int(ours[t].argmax()) for t, (token, _) in enumerate(choices))
+            request = {"ids": ids, "letter": letter, "texts": (), "conversations": []}
+            choices = [found[0][0] for found in run_process(file, request)["predictions"]]
+            alike = sum(token == int(ours[t].argmax()) for t, token in enumerate(choices))
             print(
                 f"llama.cpp, {name:<15}        {alike} of {len(ids)} choices alike, {alike / len(ids):.1%} "
                 "(asked ≥ 99 %)"

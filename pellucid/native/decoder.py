@@ -39,6 +39,7 @@ from pellucid.model.taps import begin_call, is_explicit, tap
 from pellucid.model.transformer import Transformer, Unembedding
 from pellucid.native import structures as c
 from pellucid.native.library import NoLibrary, load_library
+from pellucid.native.packing import OFFSETS, block_bytes, find_packed, pack
 from pellucid.native.threads import ThreadChoice
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
@@ -49,8 +50,6 @@ PARTS = {
 }
 """The modules that it computes; a model in which another was put in place of one runs as it is."""
 WIDEST_HEAD = 256
-OFFSETS = {4: 8, 5: 16, 8: 128}
-"""What is added to symmetric integers so that none is negative."""
 WRONG = {
     1: "the working memory of a step could not be had",
     2: "a call needs at least one token and one thread",
@@ -155,6 +154,7 @@ class NativeDecoder:
 
     def _describe(self) -> c.CModel:
         module, config = self.module, self.config
+        pack([part for part in module.modules() if isinstance(part, QuantizedTensor)], self.library)
         layers = (c.CLayer * config.n_layer)(*map(self._describe_layer, module.blocks))
         attend = module.get_submodule("blocks.0.attn.attend")
         assert isinstance(attend, SoftmaxAttention)
@@ -211,7 +211,7 @@ class NativeDecoder:
         out, width = weight.shape
         common = {"out": out, "in_": width, "groups": -(-width // 32), "bias": self._pointer(bias)}
         if isinstance(weight, QuantizedTensor):
-            packed = pack(weight, self.library)
+            packed = find_packed(weight)
             self.kept.append(packed)
             return c.CMatrix(
                 kind=c.INT4 if weight.bits == 4 else c.INT8,
@@ -416,41 +416,3 @@ class CallValues:
         if not name.startswith("attn."):
             return value[None]
         return value.view(self.count, -1, self.config.d_head).transpose(0, 1)[None]
-
-
-# ---- packing
-
-
-def block_bytes(weight: QuantizedTensor) -> int:
-    """Returns the bytes of a block of 16 rows and 32 inputs."""
-    return (256 if weight.bits == 4 else 512) + (32 if weight.minimums is None else 64)
-
-
-_PACKED: weakref.WeakKeyDictionary[QuantizedTensor, tuple[tuple[int, int], Tensor]] = (
-    weakref.WeakKeyDictionary()
-)
-"""The packed form of each weight, with the address and the version of the integers that it was made of."""
-
-
-def pack(weight: QuantizedTensor, library: ctypes.CDLL) -> Tensor:
-    """Returns a quantized weight in the blocks of model.h, made once for each weight."""
-    key = (weight.integers.data_ptr(), weight.integers._version)
-    if weight in _PACKED and _PACKED[weight][0] == key:
-        return _PACKED[weight][1]
-    out, width = weight.shape
-    parts = [weight.integers.contiguous(), weight.scales.contiguous()]
-    minimums = None if weight.minimums is None else weight.minimums.contiguous()
-    size = -(-out // 16) * -(-width // 32) * block_bytes(weight)
-    packed = torch.empty(size, dtype=torch.uint8)
-    bits, offset = (4, 8) if weight.bits == 4 else (8, OFFSETS[weight.bits])
-    pointers = [*parts, minimums]
-    library.pellucid_pack(
-        *(None if part is None else ctypes.c_void_p(part.data_ptr()) for part in pointers),
-        *(
-            ctypes.c_int32(number)
-            for number in (out, width, weight.group, bits, 0 if minimums is not None else offset)
-        ),
-        ctypes.c_void_p(packed.data_ptr()),
-    )
-    _PACKED[weight] = key, packed
-    return packed

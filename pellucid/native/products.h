@@ -17,6 +17,7 @@
 #else
 #define UNROLL /* vectors are many registers here: the compiler knows better */
 #endif
+#define AHEAD 4096 /* bytes of weights that are asked for before they are used */
 #define LIMIT 32512.0f /* the largest rounded input: 127 times 256, so that its upper byte is signed */
 
 /* ---- the input of a product: floats, and for quantized weights integers q with x = scale q */
@@ -146,6 +147,8 @@ INLINE void multiply_tile(const matrix *m, const int bits, const int has_minimum
     int64_t at[MOST_TOKENS];
     vi sums[MOST_TOKENS];
     UNROLL for (int t = 0; t < tokens; t++) at[t] = (first + t) * in->width + (int64_t)g * GROUP;
+    if (tokens <= 2) /* the weights come from memory: the hardware stops at the end of a page */
+      UNROLL for (int i = 0; i < start + (bits == 8 ? 512 : 256); i += 64) __builtin_prefetch(block + AHEAD + i, 0, 3);
     add_products(block + start, bits, in, at, tokens, sums);
     vf scales = load_half((const uint16_t *)block);
     UNROLL for (int t = 0; t < tokens; t++) {

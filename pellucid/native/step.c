@@ -165,6 +165,15 @@ static void read_stream(const step *s, const norm *nm, int name, int layer, int 
   }
 }
 
+/* Asks for the first weights of a thread's share, before it waits for the others to begin with them. */
+static void prefetch(const step *s, const matrix *m, int thread) {
+  int from, to;
+  share(m->out, GROUP, s->threads, thread, &from, &to);
+  const char *first = (const char *)m->data + from * m->stride * (m->kind == FLOAT32 ? 4 : 2);
+  if (is_rounded(m)) first = (const char *)m->data + (int64_t)(from / TILE) * m->groups * m->stride;
+  for (int i = 0; from < to && i < AHEAD; i += 64) __builtin_prefetch(first + i, 0, 3);
+}
+
 static void project(const step *s, const layer *l, int index, int thread) {
   const model *m = s->m;
   const matrix *matrices[3] = {&l->q, &l->k, &l->v};
@@ -223,7 +232,7 @@ static void attend_all(const step *s, const layer *l, int index, int thread) {
   const int d = m->d_head, all = m->n_head * d, group = m->n_head / m->n_kv_head;
   const int rounds_here = d % GROUP == 0 && is_rounded(&l->o);
   /* heads that share keys are computed together, unless there is then too little for every thread */
-  const int at_once = s->tokens * m->n_kv_head < 2 * s->threads ? 1 : group < MOST_HEADS ? group : MOST_HEADS;
+  const int at_once = s->tokens * m->n_kv_head < s->threads ? 1 : group < MOST_HEADS ? group : MOST_HEADS;
   const int parts = (group + at_once - 1) / at_once, units = m->n_kv_head * parts;
   float *scores = s->scores + thread * MOST_HEADS * s->score_width;
   for (int unit = thread; unit < s->tokens * units; unit += s->threads) {
@@ -321,6 +330,7 @@ static void run_block(void *argument, int thread) {
     const layer *l = &m->layers[i];
     for (int t = thread; t < s->tokens; t += s->threads)
       keep(s, RESID_PRE, i, t, s->x + t * pad(m->d_model), 0, m->d_model, m->d_model);
+    prefetch(s, &l->q, thread);
     read_stream(s, &l->attn_norm, ATTN_NORM, i, is_rounded(&l->q) || is_rounded(&l->k) || is_rounded(&l->v), thread);
     barrier_wait(wait);
     project(s, l, i, thread);
@@ -328,6 +338,7 @@ static void run_block(void *argument, int thread) {
     place_heads(s, l, i, thread);
     barrier_wait(wait);
     attend_all(s, l, i, thread);
+    prefetch(s, &l->o, thread);
     barrier_wait(wait);
     if (is_rounded(&l->o) && m->d_head % GROUP) {
       round_input(s, &s->of_z, m->n_head * m->d_head, thread);
@@ -336,9 +347,11 @@ static void run_block(void *argument, int thread) {
     add_output(s, &l->o, &s->of_z, ATTN_OUT, RESID_MID, i, thread);
     barrier_wait(wait);
     if (!l->up.data) continue; /* a block without an MLP */
+    prefetch(s, m->is_gated ? &l->gate : &l->up, thread);
     read_stream(s, &l->mlp_norm, MLP_NORM, i, is_rounded(&l->up) || (m->is_gated && is_rounded(&l->gate)), thread);
     barrier_wait(wait);
     activate_hidden(s, l, i, thread);
+    prefetch(s, &l->down, thread);
     barrier_wait(wait);
     add_output(s, &l->down, &s->of_hidden, MLP_OUT, RESID_POST, i, thread);
     barrier_wait(wait);

@@ -1,4 +1,4 @@
-"""Faults of the compiled decoder: in what it is told of weights, positions and caches, and in its calls."""
+"""Faults of the compiled decoder: in how weights, positions and caches are given to it, and in its calls."""
 
 from typing import Any
 
@@ -8,6 +8,8 @@ from torch import Tensor
 from pellucid.model.quantized_tensor import QuantizedTensor
 from pellucid.native import decoder
 from pellucid.native.decoder import NativeDecoder
+from pellucid.native.library import load_library
+from pellucid.native.packing import block_bytes, find_packed, write_packed
 from tests.faults import in_quantization
 from tests.faults.fault import Patch, fault
 
@@ -16,15 +18,13 @@ assert in_quantization.SUBJECTS  # it adds the subjects
 
 def change_packed(patch: Patch, wrong: Any) -> None:
     """Changes each quantized weight before it is packed."""
-    right = decoder.pack
 
-    def pack(weight: QuantizedTensor, *given: Any) -> Tensor:
-        changed = wrong(weight)
-        if changed is weight:
-            return right(weight, *given)
-        return right(changed, *given).clone()
+    def find(weight: QuantizedTensor) -> Tensor:
+        packed = torch.empty_like(find_packed(weight))
+        write_packed(wrong(weight), packed, load_library())
+        return packed
 
-    patch.setattr(decoder, "pack", pack)
+    patch.setattr(decoder, "find_packed", find)
 
 
 def change_parts(weight: QuantizedTensor, **parts: Tensor | None) -> QuantizedTensor:
@@ -35,18 +35,16 @@ def change_parts(weight: QuantizedTensor, **parts: Tensor | None) -> QuantizedTe
 @fault("quantization", subject="int4", check="native decoded", at="embedded")
 def packed_nibbles_swapped(patch: Patch) -> None:
     """The two integers of a byte change places when a weight is packed."""
-    right = decoder.pack
 
-    def wrong(weight: QuantizedTensor, *given: Any) -> Tensor:
-        packed = right(weight, *given).clone()
-        if weight.bits != 4:
-            return packed
-        blocks = packed.view(-1, decoder.block_bytes(weight))
-        integers = blocks[:, -256:].clone()
-        blocks[:, -256:] = (integers >> 4) | (integers << 4)
+    def wrong(weight: QuantizedTensor) -> Tensor:
+        packed = find_packed(weight).clone()
+        if weight.bits == 4:
+            blocks = packed.view(-1, block_bytes(weight))
+            integers = blocks[:, -256:].clone()
+            blocks[:, -256:] = (integers >> 4) | (integers << 4)
         return packed
 
-    patch.setattr(decoder, "pack", wrong)
+    patch.setattr(decoder, "find_packed", wrong)
 
 
 @fault("quantization", subject="int8", check="native decoded", at="blocks.0.attn.q")
