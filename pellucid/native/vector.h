@@ -62,22 +62,24 @@ INLINE float largest_lane(vf x) {
   return found;
 }
 
-/* The lane sums of 16 vectors, one a lane, each in the tree of `sum_lanes`. */
-INLINE vf sum_lanes_of_16(vf *x) {
-  const vi a8 = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23};
-  const vi a4 = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
-  const vi a2 = {0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29};
-  const vi a1 = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
-#if defined(__clang__)
-#define SHUFFLE(a, b, m) shuffle_any(a, b, m)
+/* The lane sums of 16 vectors, one a lane, each in the tree of `sum_lanes`: lanes of two vectors that are `half`
+ * apart are added, so that one vector holds both. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define SHUFFLE(a, b, m) __builtin_shuffle(a, b, m)
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
 #endif
-  for (int i = 0; i < 8; i++) x[i] = SHUFFLE(x[2 * i], x[2 * i + 1], a8) + SHUFFLE(x[2 * i], x[2 * i + 1], a8 + 8);
-  for (int i = 0; i < 4; i++) x[i] = SHUFFLE(x[2 * i], x[2 * i + 1], a4) + SHUFFLE(x[2 * i], x[2 * i + 1], a4 + 4);
-  for (int i = 0; i < 2; i++) x[i] = SHUFFLE(x[2 * i], x[2 * i + 1], a2) + SHUFFLE(x[2 * i], x[2 * i + 1], a2 + 2);
-  return SHUFFLE(x[0], x[1], a1) + SHUFFLE(x[0], x[1], a1 + 1);
-#undef SHUFFLE
+#define ADD_HALVES(a, b, i0, i1, i2, i3, i4, i5, i6, i7, half)                                                     \
+  (SHUFFLE(a, b, i0, i1, i2, i3, i4, i5, i6, i7, i0 + 16, i1 + 16, i2 + 16, i3 + 16, i4 + 16, i5 + 16, i6 + 16,    \
+           i7 + 16) +                                                                                              \
+   SHUFFLE(a, b, i0 + half, i1 + half, i2 + half, i3 + half, i4 + half, i5 + half, i6 + half, i7 + half,           \
+           i0 + 16 + half, i1 + 16 + half, i2 + 16 + half, i3 + 16 + half, i4 + 16 + half, i5 + 16 + half,         \
+           i6 + 16 + half, i7 + 16 + half))
+INLINE vf sum_lanes_of_16(vf *x) {
+  for (int i = 0; i < 8; i++) x[i] = ADD_HALVES(x[2 * i], x[2 * i + 1], 0, 1, 2, 3, 4, 5, 6, 7, 8);
+  for (int i = 0; i < 4; i++) x[i] = ADD_HALVES(x[2 * i], x[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11, 4);
+  for (int i = 0; i < 2; i++) x[i] = ADD_HALVES(x[2 * i], x[2 * i + 1], 0, 1, 4, 5, 8, 9, 12, 13, 2);
+  return ADD_HALVES(x[0], x[1], 0, 2, 4, 6, 8, 10, 12, 14, 1);
 }
 
 /* ---- 16-bit floats */
