@@ -175,7 +175,6 @@ static void prefetch(const step *s, const matrix *m, int thread) {
 }
 
 static void project(const step *s, const layer *l, int index, int thread) {
-  const model *m = s->m;
   const matrix *matrices[3] = {&l->q, &l->k, &l->v};
   float *outputs[3] = {s->q, s->k, s->v};
   for (int i = 0; i < 3; i++) {
@@ -184,7 +183,6 @@ static void project(const step *s, const layer *l, int index, int thread) {
     multiply(matrices[i], &s->of_stream, from, to, s->tokens, outputs[i], width);
     for (int t = 0; t < s->tokens; t++) keep(s, Q + i, index, t, outputs[i] + (int64_t)t * width, from, to, width);
   }
-  (void)m;
 }
 
 /* Normalizes and rotates one head of a query or key, in place. */
