@@ -35,7 +35,7 @@ from pellucid.generation.handle import Handle
 from pellucid.generation.request import Request
 from pellucid.generation.samplers.chain import Chain, Chosen, choose
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.generation.slots import CHUNK, CacheSlots, join_rows
+from pellucid.generation.slots import CHUNK, CacheSlots, get_row, join_rows, split_rows
 from pellucid.generation.strategies.beams import Beams
 from pellucid.generation.strategies.sample import Sample
 from pellucid.generation.strategies.speculate import Speculate
@@ -286,13 +286,17 @@ class Engine:
         by itself."""
         with self.changed:
             over = [
-                one for one in self._running if one.is_cancelled or one.is_abandoned or one.strategy.is_done
+                one
+                for one in self._running
+                if one.is_done or one.is_cancelled or one.is_abandoned or one.strategy.is_done
             ]
-            for handle in [*over, *(one for one in self._waiting if one.is_cancelled)]:
+            left = [one for one in self._waiting if one.is_cancelled or one.is_done]
+            for handle in (*over, *left):
                 if not handle.is_done:
                     self._end(handle, "cancelled")
-            self._running = [handle for handle in self._running if not handle.is_done]
-            if any(handle.is_done for handle in self._waiting):
+            if over:
+                self._running = [handle for handle in self._running if not handle.is_done]
+            if left:
                 self._waiting = deque(handle for handle in self._waiting if not handle.is_done)
 
     def _end(self, handle: Handle, reason: str, error: Exception | None = None) -> None:
@@ -331,7 +335,9 @@ class Engine:
         ready = [handle for handle in self._running if not handle.waits_for_reader]
         self._propose(ready)
         ready = [handle for handle in ready if not handle.is_done]
-        for handle in sorted(ready, key=lambda handle: handle.strategy.reads_prompt):
+        if len(ready) > 1:
+            ready.sort(key=lambda handle: handle.strategy.reads_prompt)
+        for handle in ready:
             if handle.strategy.reads_prompt:
                 if reads_prompt and room <= 0:
                     continue
@@ -359,7 +365,7 @@ class Engine:
         feeds = [feed for _, some in planned for feed in some]
         try:
             logits = self.slots.forward(feeds)
-            parts = logits.split([sum(feed.outputs for feed in some) for _, some in planned])
+            parts = split_rows(logits, [sum(feed.outputs for feed in some) for _, some in planned])
             results = [(handle, part) for (handle, _), part in zip(planned, parts, strict=True)]
             chosen = self._draw(results)
         except Exception as error:
@@ -395,7 +401,7 @@ class Engine:
         """Draws the tokens of every request at once, and returns those of each."""
         draws = [handle.strategy.draws() for handle, _ in results]
         rows = [
-            logits[row][None] for (_, logits), some in zip(results, draws, strict=True) for row, _ in some
+            get_row(logits, row) for (_, logits), some in zip(results, draws, strict=True) for row, _ in some
         ]
         if not rows:
             return [[] for _ in results]

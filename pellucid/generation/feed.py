@@ -20,4 +20,4 @@ class Feed(NamedTuple):
     @property
     def is_decode(self) -> bool:
         """Whether it is one token with its logits."""
-        return self.n_tokens == 1 == self.outputs
+        return self.outputs == 1 and self.n_tokens == 1

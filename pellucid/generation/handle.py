@@ -101,8 +101,9 @@ class Handle:
     @property
     def is_abandoned(self) -> bool:
         """Whether its reader has read nothing for longer than the engine's patience."""
-        waited = 0.0 if self._full_since is None else time.monotonic() - self._full_since
-        return self.waits_for_reader and waited > self._engine.patience
+        if self._full_since is None:
+            return False
+        return self.waits_for_reader and time.monotonic() - self._full_since > self._engine.patience
 
     def emit(self, token: Token) -> None:
         """Adds a token for the reader."""

@@ -56,18 +56,26 @@ class Output:
 
         `is_last` says that a constraint allows nothing after it."""
         self.ids.append(id)
-        self.logprobs += [] if logprob is None else [logprob]
-        self.tops += [top] if top else []
-        self.entries += [] if entry is None else [entry]
+        if logprob is not None:
+            self.logprobs.append(logprob)
+        if top:
+            self.tops.append(top)
+        if entry is not None:
+            self.entries.append(entry)
         self.held += self._decode(id)
-        for place in sorted(self.held.find(text) for text in self.stop if text in self.held)[:1]:
-            self.held, self.finish, self.decoder = self.held[:place], "stop", None
-            self.is_cut = True
+        if self.stop:
+            self._cut()
         if self.finish is None and (is_last or id in self.stop_ids):
             self.finish = "stop"
         if self.finish is None and len(self.ids) >= self.max_new_tokens:
             self.finish = "length"
         return self._release()
+
+    def _cut(self) -> None:
+        """Ends the text before the first stop text, where there is one."""
+        for place in sorted(self.held.find(text) for text in self.stop if text in self.held)[:1]:
+            self.held, self.finish, self.decoder = self.held[:place], "stop", None
+            self.is_cut = True
 
     def end(self, reason: str) -> str:
         """Ends the text for a reason that is not its tokens', and returns what was held back."""
@@ -98,8 +106,10 @@ class Output:
         if self.finish is not None:
             piece, self.held = self.held + ("" if self.decoder is None else self.decoder.end()), ""
             self.decoder = None
+        elif not self.stop:
+            piece, self.held = self.held, ""
         else:
-            most = max((len(text) for text in self.stop), default=1) - 1
+            most = max(len(text) for text in self.stop) - 1
             kept = next(
                 (n for n in range(min(most, len(self.held)), 0, -1) if self._is_begun(self.held[-n:])), 0
             )

@@ -141,6 +141,8 @@ class CacheSlots:
 
         If it raises, the slots of the feeds must be reset.
         """
+        if not self.is_static and 0 < len(feeds) <= MOST_DECODED and all(feed.is_decode for feed in feeds):
+            return self._decode(feeds)
         found = {at: list[Tensor]() for at in range(len(feeds))}
         decoded = list[_One]()
         for at, feed in enumerate(feeds):
@@ -161,6 +163,15 @@ class CacheSlots:
             self._keep(feed)
         logits = [part for parts in found.values() for part in parts]
         return join_rows(logits) if logits else torch.empty(0, self.model.config.vocab_size)
+
+    def _decode(self, feeds: Sequence[Feed]) -> Tensor:
+        """Reads one token of each feed in one call, without what longer feeds need: of a small model that
+        would take longer than the call."""
+        rows = [(self.rows[feed.slot], feed.segments[-1]) for feed in feeds]
+        logits = self.model.forward_packed(rows, range(len(rows)))
+        for feed in feeds:
+            self._keep(feed)
+        return logits
 
     def _decode_rows(self, feeds: Sequence[Feed], decoded: Sequence[_One], found: _Found) -> None:
         """Reads single tokens, in calls of at most `MOST_DECODED`; attention row by row."""
@@ -197,6 +208,16 @@ def join_rows(parts: Sequence[Tensor]) -> Tensor:
     """Returns the rows [N V] of several parts; of one, the part itself: copying a row of logits on several
     threads takes longer than a step of a small model."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def split_rows(logits: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
+    """Returns the parts of logits [N V] that have these numbers of rows."""
+    return (logits,) if len(counts) == 1 else logits.split(list(counts))
+
+
+def get_row(logits: Tensor, row: int) -> Tensor:
+    """Returns one row of logits [N V], as [1 V]."""
+    return logits if len(logits) == 1 else logits[row : row + 1]
 
 
 def count_equal(one: Sequence[int], other: Sequence[int]) -> int:

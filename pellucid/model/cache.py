@@ -68,9 +68,10 @@ class Cache:
         if stride == capacity and self.layers[0].buffers[0].is_cuda:
             for buffer in (buffer for layer in self.layers for buffer in layer.buffers):
                 torch._dynamo.mark_static_address(buffer)  # CUDA graphs write to the recorded addresses
-        self.lengths = torch.zeros(batch, dtype=torch.int64, device=device)
         self.host_lengths = np.zeros(batch, np.int64)
-        """The lengths on the host, so that reading them does not wait for the device."""
+        """The lengths on the host, so that reading them does not wait for the device; on a CPU they are the
+        same memory."""
+        self.lengths = torch.from_numpy(self.host_lengths).to(device)
         self.is_uniform = True
         self.visible_length = min(stride, capacity)
         self.new_lengths: Tensor | None = None
@@ -172,8 +173,9 @@ class Cache:
     def advance(self, counts: int | Sequence[int]) -> None:
         """Adds the numbers of new tokens, padding aside, to the lengths of the rows."""
         if isinstance(counts, int):
-            self.lengths += counts
             self.host_lengths += counts
+            if self.lengths.device.type != "cpu":
+                self.lengths += counts
         else:
             self._set_lengths(self.host_lengths + np.asarray(counts))
 
@@ -218,5 +220,6 @@ class Cache:
 
     def _set_lengths(self, lengths: Any) -> None:
         self.host_lengths[:] = lengths
-        self.lengths.copy_(torch.from_numpy(self.host_lengths))
+        if self.lengths.device.type != "cpu":
+            self.lengths.copy_(torch.from_numpy(self.host_lengths))
         self.is_uniform = self._is_uniform()

@@ -35,9 +35,10 @@ from pellucid.model.mlps import GatedMlp, PlainMlp
 from pellucid.model.norms import IdentityNorm, LayerNorm, RmsNorm
 from pellucid.model.positions import PositionBias, Positions
 from pellucid.model.quantized_tensor import QuantizedTensor
-from pellucid.model.taps import begin_call, is_explicit, tap
+from pellucid.model.taps import begin_call, current_watcher, is_explicit, tap
 from pellucid.model.transformer import Transformer, Unembedding
 from pellucid.native import structures as c
+from pellucid.native.calls import TokenCall, can_read
 from pellucid.native.library import NoLibrary, load_library
 from pellucid.native.packing import OFFSETS, block_bytes, find_packed, pack
 from pellucid.native.threads import ThreadChoice
@@ -130,10 +131,15 @@ class NativeDecoder:
         self.library = load_library()
         self.kept: list[Any] = []
         """What the structures point to."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._choice = ThreadChoice()
         self._rows: weakref.WeakKeyDictionary[Cache, tuple[c.CCacheRow, Any]] = weakref.WeakKeyDictionary()
+        self._decode_call: TokenCall | None = None
+        """The last one that read a token of each of some texts, which the next token of these texts fills
+        again."""
+        self._dtype = module.dtype
         self.model = self._describe()
+        self._address = ctypes.byref(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -141,7 +147,7 @@ class NativeDecoder:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.module.dtype
+        return self._dtype
 
     @property
     def cache_dtype(self) -> torch.dtype:
@@ -265,8 +271,10 @@ class NativeDecoder:
     def forward_packed(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
         """Appends tokens to several caches of one row each, and returns the logits [N V] of the tokens at the
         places `wanted` of the concatenated ids: `Transformer.forward_packed`."""
+        if (call := self._find_decode(rows, wanted)) is not None:
+            return self._decode(call, rows)
         caches = list(dict.fromkeys(cache for cache, _ in rows))
-        if is_explicit(self.module) or not all(map(self._can_read, caches)):
+        if is_explicit(self.module) or not all(map(can_read, caches)):
             return self.module.forward_packed(rows, wanted)
         if any(cache.ring for cache in caches) and sum(len(some) for _, some in rows) > len(caches):
             return self._read_singly(rows, wanted)
@@ -285,16 +293,40 @@ class NativeDecoder:
             tokens = np.array([ids, positions, places], np.int32)
         except OverflowError:
             raise UsageError(f"{WRONG[3]}.") from None
-        self._run(caches, tokens, np.array(wanted, np.int32), logits, recorded)
+        described = [*map(self._describe_row, caches)]
+        self._run(TokenCall(caches, described, tokens, np.array(wanted, np.int32)), logits, recorded)
         if recorded is not None:
             self._tap(recorded, rows)
             tap("logits", logits[None])
-        return logits.to(self.dtype)
+        return logits.to(self._dtype)
 
-    @staticmethod
-    def _can_read(cache: Cache) -> bool:
-        """Whether a cache is of a type that the compiled step reads."""
-        return dtype_name(cache.layers[0].buffers[0].dtype) in c.CACHES
+    def _find_decode(
+        self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]
+    ) -> TokenCall | None:
+        """Returns the call that reads one token of each text with its logits; None where that is not what
+        the call does, or where it is watched."""
+        if len(wanted) != len(rows) or current_watcher(self.module) is not None:
+            return None
+        if any(len(some) != 1 for _, some in rows) or any(at != place for at, place in enumerate(wanted)):
+            return None
+        call = self._decode_call
+        if call is None or not call.is_of(rows):
+            caches = list(dict.fromkeys(cache for cache, _ in rows))
+            if not caches or len(caches) < len(rows) or not all(map(can_read, caches)):
+                return None
+            call = TokenCall.make_decode(caches, [*map(self._describe_row, caches)])
+            self._decode_call = call
+        return call
+
+    def _decode(self, call: TokenCall, rows: Sequence[tuple[Cache, Sequence[int]]]) -> Tensor:
+        with self._lock:
+            try:
+                call.fill(rows)
+            except OverflowError:
+                raise UsageError(f"{WRONG[3]}.") from None
+            logits = torch.empty(len(rows), self.config.vocab_size)
+            self._run(call, logits, None)
+        return logits if self._dtype == torch.float32 else logits.to(self._dtype)
 
     def forward_cached(
         self, ids: Tensor, cache: Cache, lengths: list[int] | None = None, last_only: bool = False
@@ -313,36 +345,17 @@ class NativeDecoder:
                 at += 1
         return torch.cat(found)
 
-    def _run(
-        self, caches: list[Cache], tokens: Any, wanted: Any, logits: Tensor, recorded: "CallValues | None"
-    ) -> None:
-        described = (c.CCacheRow * len(caches))(*map(self._describe_row, caches))
-        kinds = {cache.layers[0].buffers[0].dtype for cache in caches}
-        if len(kinds) > 1:
-            raise UsageError(f"the caches of one call must be of one type, not {', '.join(map(str, kinds))}.")
-        is_decode = tokens.shape[1] == len(caches)
+    def _run(self, call: TokenCall, logits: Tensor, recorded: "CallValues | None") -> None:
         threads = self.threads or torch.get_num_threads()
-        if is_decode and self.threads is None:
-            threads = self._choice.choose(threads)
-        call = c.CCall(
-            n_tokens=tokens.shape[1],
-            n_wanted=len(wanted),
-            n_rows=len(caches),
-            cache=c.CACHES[dtype_name(kinds.pop())],
-            threads=threads,
-            ids=tokens[0].ctypes.data,
-            positions=tokens[1].ctypes.data,
-            rows=tokens[2].ctypes.data,
-            wanted=wanted.ctypes.data,
-            caches=ctypes.addressof(described),
-            logits=logits.data_ptr(),
-            recorded=None if recorded is None else ctypes.addressof(recorded.pointers),
-        )
+        is_measured = call.is_decode and self.threads is None
         with self._lock:
+            if is_measured:
+                threads = self._choice.choose(threads)
+            call.prepare(threads, logits, None if recorded is None else recorded.pointers)
             began = time.perf_counter()
-            wrong = self.library.pellucid_run(ctypes.byref(self.model), ctypes.byref(call))
-            if is_decode:
-                self._choice.add(threads, (time.perf_counter() - began) / len(caches))
+            wrong = self.library.pellucid_run(self._address, call.address)
+            if is_measured:
+                self._choice.add(threads, (time.perf_counter() - began) / call.n_rows)
         if wrong == 1:
             raise ResourceError(f"{WRONG[1]}: read fewer tokens at once.")
         if wrong:

@@ -126,11 +126,11 @@ def attention_scale_of_a_long_call(patch: Patch) -> None:
     """With more tokens than one block of a call, the compiled decoder's attention scale is 1 % too large."""
     right = NativeDecoder._run
 
-    def wrong(self: Any, caches: Any, tokens: Any, *given: Any) -> None:
+    def wrong(self: Any, call: Any, *given: Any) -> None:
         before = self.model.scale
-        self.model.scale = before * (1.01 if tokens.shape[1] > 64 else 1)
+        self.model.scale = before * (1.01 if call.tokens.shape[1] > 64 else 1)
         try:
-            right(self, caches, tokens, *given)
+            right(self, call, *given)
         finally:
             self.model.scale = before
 
@@ -155,10 +155,10 @@ def a_cached_key_is_rounded_twice(patch: Patch) -> None:
     """A float16 cache holds keys that went through bfloat16."""
     right = NativeDecoder._run
 
-    def wrong(self: Any, caches: Any, tokens: Any, *given: Any) -> None:
-        right(self, caches, tokens, *given)
-        for cache in caches:
-            keys = cache.layers[0].buffers[0]
+    def wrong(self: Any, call: Any, *given: Any) -> None:
+        right(self, call, *given)
+        for cache in call.caches:
+            keys = cache().layers[0].buffers[0]
             if keys.dtype == torch.float16:
                 keys.copy_(keys.bfloat16().half())
 

@@ -83,6 +83,8 @@ class TextRow:
         """Returns the next tokens to read: in decoding one; of a prompt whole chunks, at least one and at
         least `least_segment` tokens, as many as `room` tokens allow."""
         start = at = len(slots.tokens[self.slot])
+        if at == len(self.tokens) - 1:  # a text
+            return Feed(self.slot, ((self.tokens[at],),), 1)
         segments = list[tuple[int, ...]]()
         while at < len(self.tokens):
             end = min(max(slots.next_border(at), at + least_segment), len(self.tokens))
@@ -110,6 +112,8 @@ class TextRow:
 
     def shorten(self, job: Job, slots: CacheSlots) -> None:
         """Applies the rule for a full context, where the tokens are more than it holds."""
+        if len(self.tokens) <= job.context_length:
+            return
         sampling = job.request.sampling
         kept = shorten(
             self.tokens, sampling.context, sampling.keep, job.context_length, job.bidirectional_prefix
