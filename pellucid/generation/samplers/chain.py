@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pellucid.errors import PellucidError, TokenError, UsageError, quote
 from pellucid.generation.ledger.entry import SHOWN_CANDIDATES, Entry, Removal
-from pellucid.generation.samplers.drawn_token import draw_token, find_removals, make_entry
+from pellucid.generation.samplers.drawn_token import draw_id, draw_token, find_removals, make_entry
 from pellucid.generation.samplers.own_probabilities import (
     TokenUncertainty,
     TopLogprobs,
@@ -30,6 +30,7 @@ from pellucid.generation.samplers.own_probabilities import (
     find_top,
     measure_uncertainty,
 )
+from pellucid.generation.samplers.philox import draw_bits
 from pellucid.generation.samplers.row_operations import run_step, to_array
 from pellucid.generation.settings.sampling import DEFAULT_NEW_TOKENS, Sampling
 from pellucid.parts import kinds
@@ -96,6 +97,11 @@ class Chain:
             stages.append((Stage(sampler.order, sampler.kind, seen[sampler.kind]), sampler))
             seen[sampler.kind] += 1
         return tuple(stages)
+
+    @cached_property
+    def users(self) -> "list[tuple[Stage, list[tuple[int, Sampler]]]]":
+        """What `merge_stages` returns for a row that is alone."""
+        return merge_stages([ChainState(self)])
 
     @cached_property
     def prompt_ids(self) -> Table:
@@ -203,9 +209,7 @@ def draw_uniform(seed: int, choice: int, step: int) -> float:
     >>> draw_uniform(7, 0, 3) == draw_uniform(7, 0, 3) != draw_uniform(7, 0, 4)
     True
     """
-    key = np.array([seed % 2**64, choice], np.uint64)
-    raw = np.random.Philox(key=key, counter=[step, 0, 0, 0]).random_raw()
-    return float((int(raw) >> 11) * 2.0**-53)
+    return (draw_bits((seed % 2**64, choice), step + 1) >> 11) * 2.0**-53
 
 
 # ---- the samplers, many rows at once
@@ -221,11 +225,7 @@ def process(logits: Tensor, states: Sequence[ChainState], watch: Watch | None = 
     Samplers of one kind run together, on the rows that have one.
     """
     scores = logits.double()
-    stages: dict[Stage, list[tuple[int, Sampler]]] = {}
-    for row, state in enumerate(states):
-        for stage, sampler in state.chain.stages:
-            stages.setdefault(stage, []).append((row, sampler))
-    for stage, users in sorted(stages.items(), key=itemgetter(0)):
+    for stage, users in states[0].chain.users if len(states) == 1 else merge_stages(states):
         before = scores
         try:
             rows, scores = _run_stage(before, states, users)
@@ -236,6 +236,15 @@ def process(logits: Tensor, states: Sequence[ChainState], watch: Watch | None = 
         if watch and rows:
             watch(stage.name, rows, before, scores)
     return scores
+
+
+def merge_stages(states: Sequence[ChainState]) -> list[tuple[Stage, list[tuple[int, Sampler]]]]:
+    """Returns the stages of all rows in their order, each with the rows that have it and their samplers."""
+    stages: dict[Stage, list[tuple[int, Sampler]]] = {}
+    for row, state in enumerate(states):
+        for stage, sampler in state.chain.stages:
+            stages.setdefault(stage, []).append((row, sampler))
+    return sorted(stages.items(), key=itemgetter(0))
 
 
 def _run_stage(
@@ -299,6 +308,9 @@ def find_largest(logits: Tensor) -> tuple[list[int], list[float]]:
     where there is one."""
     if logits.device.type == "cpu":  # ten times faster than torch's, over one long row
         table = to_array(logits)
+        if len(table) == 1:
+            row = table[0]
+            return [id := int(row.argmax())], [float(row[id])]
         ids = table.argmax(-1)
         return ids.tolist(), table[np.arange(len(ids)), ids].tolist()
     largest = logits.max(-1)
@@ -334,16 +346,24 @@ def _choose(
     chosen: list[Chosen | PellucidError] = []
     for row, state in enumerate(states):
         u = None if state.chain.is_greedy else draw_uniform(state.chain.seed, state.choice, len(state.new))
-        drawn = draw_token(scores[row], u, SHOWN_CANDIDATES if row in recorded else 1)
-        if drawn is None:
-            chosen.append(_find_empty_stage(logits[row : row + 1], state))
-            continue
-        entry = make_entry(logits[row], drawn, removed[row]) if row in recorded else None
-        token, needed = Chosen(drawn.id, None, entry), wanted[row]
-        if needed.logprob or needed.top or needed.uncertainty:
-            token = add_scores(token, logits[row], compute_logprobs(logits[row]), needed)
-        chosen.append(token)
+        token = _draw(logits[row], scores[row], u, removed[row], wanted[row])
+        chosen.append(_find_empty_stage(logits[row : row + 1], state) if token is None else token)
     return chosen
+
+
+def _draw(
+    logits: Tensor, scores: Tensor, u: float | None, removed: Sequence[Removal], wanted: Wanted
+) -> Chosen | None:
+    """Returns the token of one row with what is wanted; None where every score is −∞."""
+    if not wanted.entry:
+        id = draw_id(scores, u)
+        token = None if id is None else Chosen(id)
+    else:
+        drawn = draw_token(scores, u, SHOWN_CANDIDATES)
+        token = None if drawn is None else Chosen(drawn.id, None, make_entry(logits, drawn, removed))
+    if token is not None and (wanted.logprob or wanted.top or wanted.uncertainty):
+        return add_scores(token, logits, compute_logprobs(logits), wanted)
+    return token
 
 
 def add_scores(chosen: Chosen, logits: Tensor, own: Tensor, wanted: Wanted) -> Chosen:

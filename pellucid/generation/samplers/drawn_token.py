@@ -59,15 +59,41 @@ def draw_token(scores: Tensor, u: float | None, least: int = 1) -> DrawnToken | 
         log_normalizer = values[ranking.ids[0]] - np.log(ranking.probs[0])
     else:
         ids = kept[sort_tokens(values[kept])]
-        exps = np.exp(values[ids] - values[ids[0]])
-        probs = exps / exps.sum()
+        probs, total = normalize_sorted(values[ids])
         ranking = Ranking(ids, probs, np.cumsum(probs))
-        log_normalizer = values[ids[0]] + np.log(exps.sum())
-    place = 0
-    if u is not None:  # rounding may leave the last sum below 1
-        below = min(u, math.nextafter(ranking.total, 0.0))
-        place = int(np.searchsorted(ranking.reached, below, side="right"))
+        log_normalizer = values[ids[0]] + np.log(total)
+    place = 0 if u is None else find_place(ranking.reached, u)
     return DrawnToken(place, u, ranking, values[ranking.ids], len(kept), float(log_normalizer))
+
+
+def draw_id(scores: Tensor, u: float | None) -> int | None:
+    """Returns the id that `draw_token` draws, from the same sums. Scores are sorted without their ids, in a
+    third of the time; of the tokens with the drawn score, the one at its place among them is taken."""
+    values = to_array(scores)
+    if u is None and math.isfinite(values[id := int(values.argmax())]):
+        return id
+    kept = values[values > -np.inf]
+    if u is None or not 0 < len(kept) <= FEW:
+        drawn = draw_token(scores, u)
+        return None if drawn is None else drawn.id
+    rising = np.sort(-kept)
+    probs, _ = normalize_sorted(-rising)
+    place = find_place(np.cumsum(probs), u)
+    first = int(np.searchsorted(rising, rising[place]))
+    return int(np.flatnonzero(values == -rising[place])[place - first])
+
+
+def normalize_sorted(scores: Table) -> tuple[Table, float]:
+    """Returns the probabilities of scores in falling order, softmax(s), and Σ e^(s − max s)."""
+    exps = np.exp(scores - scores[0])
+    total = exps.sum()
+    return exps / total, total
+
+
+def find_place(reached: Table, u: float) -> int:
+    """Returns the first place whose cumulative probability exceeds u; rounding may leave the last below 1."""
+    below = min(u, math.nextafter(float(reached[-1]), 0.0))
+    return int(np.searchsorted(reached, below, side="right"))
 
 
 def find_removals(sampler: str, before: Tensor, after: Tensor) -> Iterator[Removal]:
