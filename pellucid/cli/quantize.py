@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 def quantize(
     model: ModelName,
-    bits: Annotated[
-        int | None, typer.Option(help="Bits of a weight: 8 or 4.", metavar="BITS", min=1, max=64)
-    ] = None,
+    bits: Annotated[int | None, typer.Option(help="Bits of a weight: 8 or 4.", metavar="BITS")] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -77,26 +75,30 @@ def quantize(
     """
     from pellucid.workbench import load
     from pellucid.workbench.quantizing import (
+        TOKENS,
         check_outputs,
+        check_settings,
         compute_bill,
         describe_written,
         make_quantized,
         write_quantized,
     )
 
+    settings: dict[str, Any] = {
+        "bits": bits,
+        "group": int(group) if group is not None and group.isdecimal() and len(group) < 19 else group,
+        "keep": keep or [],
+        "weights": weights,
+    }
+    check_settings(**settings)
     if output is None and not bill:
         raise UsageError("there is nothing to do: give a folder to write (-o FOLDER), or --bill, or both.")
-    for name, given in (("--on", on), ("--against", against), ("--plot", plot), ("--json", json)):
+    of_bill = {"--on": on, "--tokens": tokens != TOKENS, "--against": against, "--plot": plot, "--seed": seed}
+    for name, given in {**of_bill, "--json": json}.items():
         if given and not bill:
             raise UsageError(f"{name} is of the bill: give --bill with it.")
     found = load(model, device=device)
     check_outputs(found.pretrained, output, plot, force)
-    settings: dict[str, Any] = {
-        "bits": bits,
-        "group": int(group) if group is not None and group.isdecimal() else group,
-        "keep": keep or [],
-        "weights": weights,
-    }
     quantized, measured = make_quantized(found, **settings), None
     with rate_bar() as bar:
         if bill:

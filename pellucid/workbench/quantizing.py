@@ -20,7 +20,7 @@ from pellucid.interop.resolve import open_model
 from pellucid.interop.rope_layout import in_layout
 from pellucid.parts.positions.rope import Rope
 from pellucid.pretrained import LazyWeights, Pretrained, Weight, as_lazy, parameter_count
-from pellucid.quantized import BLOCK, Scheme, is_quantizable
+from pellucid.quantized import BLOCK, SCHEMES, Scheme, is_quantizable
 
 if TYPE_CHECKING:
     from pellucid.evaluation.quantization.bill import BillSubject, Progress, QuantizationBill
@@ -63,8 +63,8 @@ def _quantize(model: "Model", bits: Any, group: Any, keep: Any) -> Pretrained:
     return quantize_pretrained(_as_it_is(model), scheme, patterns)
 
 
-def resolve_scheme(model: Pretrained, bits: Any, group: Any = None) -> Scheme:
-    """Returns the scheme that bits and a group mean for a model."""
+def make_scheme(bits: Any, group: Any = None) -> Scheme:
+    """Returns the scheme that bits and a group mean, for a model of any size."""
     bits = check_int("bits", bits)
     if group is None:
         return Scheme(bits, GROUPS.get(bits))
@@ -72,9 +72,16 @@ def resolve_scheme(model: Pretrained, bits: Any, group: Any = None) -> Scheme:
         return Scheme(bits)
     if isinstance(group, str):
         raise UsageError(f"group must be a multiple of {BLOCK}, or {ROW!r}, not {show(group)}.")
-    scheme = Scheme(bits, check_int("group", group))
+    return Scheme(bits, check_int("group", group))
+
+
+def resolve_scheme(model: Pretrained, bits: Any, group: Any = None) -> Scheme:
+    """Returns the scheme that bits and a group mean for a model."""
+    scheme = make_scheme(bits, group)
+    if group is None or scheme.group is None:
+        return scheme
     widest = max(shape[1] for name, shape in model.config.parameters().items() if is_quantizable(name, shape))
-    if group > widest:
+    if scheme.group > widest:
         raise UsageError(
             f"a group of {group:,} is longer than a row: the longest of {model.name} has {widest:,} numbers. "
             f"Use group={ROW!r} (--group {ROW}), one scale for each row."
@@ -158,15 +165,28 @@ def _make_subject(
     return BillSubject(quantized, quantized.weights, types, reference, name, scheme, patterns, tuple(notes))
 
 
-def make_quantized(model: "Model", bits: Any, group: Any, keep: Any, weights: Any) -> Pretrained:
-    """Returns the model quantized to some bits, or as its file has it."""
+def check_settings(bits: Any, group: Any, keep: Any, weights: Any) -> None:
+    """Raises for settings that no model can be quantized with; call it before a model is opened."""
     if weights is None:
         if bits is None:
             raise UsageError("give the bits of a weight, 8 or 4 (--bits 8).")
-        return _quantize(model, bits, group, keep)
+        make_scheme(bits, group)
+        return
+    if isinstance(weights, str) and weights in SCHEMES:
+        raise UsageError(
+            f"weights={weights!r} is for what runs a model: to quantize one, give the bits of a weight "
+            f"(--bits {SCHEMES[weights][0]})."
+        )
     check_one_of("weights", weights, (FILE,))
     if bits is not None or group is not None or to_list(keep):
         raise UsageError("weights='file' are the blocks of the file as they are: omit bits, group and keep.")
+
+
+def make_quantized(model: "Model", bits: Any, group: Any, keep: Any, weights: Any) -> Pretrained:
+    """Returns the model quantized to some bits, or as its file has it."""
+    check_settings(bits, group, keep, weights)
+    if weights is None:
+        return _quantize(model, bits, group, keep)
     stored = model.pretrained.as_stored()
     if not list_stored_types(stored) and not list_types(stored):
         raise UsageError(

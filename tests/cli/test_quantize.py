@@ -10,16 +10,24 @@ import pellucid
 from pellucid.evaluation.quantization.bill_file import read_bill
 from pellucid.evaluation.quantization.text import format_bill
 from pellucid.quantized import QuantizedWeight
+from pellucid.workbench.model import Model
 from tests.cli.commands import Shell
 from tests.evaluation.small_models import make_model
 
 FEW = ("--bill", "--tokens", "60")
 
 
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return make_model(d_model=64, n_head=2, n_kv_head=2, d_head=32, d_ff=64)
+
+
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+def shell(
+    model: Model, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Shell:
     monkeypatch.chdir(tmp_path)
-    make_model(d_model=64, n_head=2, n_kv_head=2, d_head=32, d_ff=64).save(tmp_path / "a")
+    model.save(tmp_path / "a")
     return Shell(capsys, monkeypatch)
 
 
@@ -80,22 +88,28 @@ def test_a_picture_is_drawn(shell: Shell, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("a",), "nothing to do"),
+        (("a", "--bits", "8"), "nothing to do"),
+        (("a",), "8 or 4"),
         (("a", "-o", "b"), "8 or 4"),
-        (("a", "--bits", "3", "-o", "b"), "8 or 4"),
+        (("a", "--bits", "3"), "8 or 4"),
+        (("a", "--bits", "-8"), "8 or 4"),
+        (("nowhere", "--bits", "3", "-o", "a"), "8 or 4"),
+        (("nowhere", "--weights", "int4", "-o", "a"), "--bits 4"),
         (("a", "--bits", "8", "--group", "33", "-o", "b"), "33"),
-        (("a", "--bits", "8", "--group", "rows", "-o", "b"), "'row'"),
+        (("a", "--bits", "8", "--group", "rows"), "'row'"),
+        (("a", "--bits", "8", "--group", "9" * 5000), "'row'"),
         (("a", "--bits", "8", "--group", "128", "-o", "b"), "--group row"),
         (("a", "--bits", "8", "--keep", "embd.weight", "-o", "b"), "Did you mean 'embed.weight'?"),
         (("a", "--bits", "8", "-o", "a"), "--force"),
         (("a", "--bits", "8", "-o", "a", "--force"), "read from there"),
         (("a", "--bits", "8", "--json", "-o", "b"), "--bill"),
         (("a", "--bits", "8", "--on", "x", "-o", "b"), "--bill"),
+        (("a", "--bits", "8", "--tokens", "60", "-o", "b"), "--bill"),
         (("a", "--bits", "8", "--bill", "--on", ""), "two tokens"),
         (("a", "--bits", "8", "--bill", "--on", "none.txt"), "does not exist"),
         (("a", "--bits", "8", "--bill", "--plot", "x.pdf"), ".svg"),
         (("a", "--weights", "file", "--bill"), "no quantized weights"),
-        (("a", "--weights", "int8", "--bill"), "file"),
+        (("a", "--weights", "int9", "--bill"), "file"),
         (("a", "--bits", "8", "--bill", "--against", "nowhere"), "nowhere"),
         (("gpt2", "--bits", "8", "-o", "b"), "no weights"),
         (("nowhere", "--bits", "8", "-o", "b"), "nowhere"),
