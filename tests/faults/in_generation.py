@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from pellucid.generation import handle, output, slots
-from pellucid.generation.samplers import chain
+from pellucid.generation.samplers import chain, drawn_token
 from pellucid.generation.samplers.row_operations import ROW_OPERATIONS
 from pellucid.generation.strategies import beam, beams, sample, speculate, strategy
 from pellucid.model.dropout import Dropout
@@ -80,44 +80,35 @@ def temperature_comes_after_top_p(patch: Patch) -> None:
 # ---- the draw
 
 
-def _move(drawn: Any, place: int) -> Any:
-    return drawn._replace(place=min(place, len(drawn.ranking.ids) - 1))
-
-
 @sampled(subject="gpt2", at="sampling.draw")
 def draw_never_gives_the_first_token(patch: Patch) -> None:
     """The search for u in the cumulative probabilities begins at the second token."""
 
-    def wrong(right: Wrong, scores: Any, u: float | None, least: int = 1) -> Any:
-        drawn = right(scores, u, least)
-        return drawn if u is None or drawn is None else _move(drawn, max(drawn.place, 1))
-
-    around(patch, chain, "draw_token", wrong)
+    around(
+        patch,
+        drawn_token,
+        "find_place",
+        lambda right, reached, u: min(max(right(reached, u), 1), len(reached) - 1),
+    )
 
 
 @sampled(subject="mistral", at="sampling.draw")
 def draw_is_off_by_one_place(patch: Patch) -> None:
     """The token after the one whose cumulative probability exceeds u is taken."""
 
-    def wrong(right: Wrong, scores: Any, u: float | None, least: int = 1) -> Any:
-        drawn = right(scores, u, least)
-        return drawn if u is None or drawn is None else _move(drawn, drawn.place + 1)
-
-    around(patch, chain, "draw_token", wrong)
+    around(
+        patch,
+        drawn_token,
+        "find_place",
+        lambda right, reached, u: min(right(reached, u) + 1, len(reached) - 1),
+    )
 
 
 @sampled(subject="qwen2", at="sampling.draw")
 def draw_uses_unnormalized_probabilities(patch: Patch) -> None:
     """u is looked for in the cumulative sums of e^(s − max s), which do not end at 1."""
 
-    def wrong(right: Wrong, scores: Any, u: float | None, least: int = 1) -> Any:
-        drawn = right(scores, u, least)
-        if u is None or drawn is None:
-            return drawn
-        sums = drawn.ranking.reached / drawn.ranking.probs[0]
-        return _move(drawn, int(np.searchsorted(sums, u, side="right")))
-
-    around(patch, chain, "draw_token", wrong)
+    around(patch, drawn_token, "find_place", lambda right, reached, u: right(reached / reached[0], u))
 
 
 @sampled(subject="llama", at="sampling.greedy")
