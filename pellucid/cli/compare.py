@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Json, OptionalPrompt, Target
+from pellucid.cli.options import Json, OptionalPrompt, Target, Weights
 
 
 def compare(
@@ -15,6 +15,7 @@ def compare(
     ],
     prompt: OptionalPrompt = None,
     target: Target = None,
+    weights: Weights = None,
     names: Annotated[
         str | None,
         typer.Option(
@@ -54,6 +55,7 @@ def compare(
         b,
         prompt,
         target=target,
+        weights=weights,
         names=names,
         dtype=dtype,
         layout=layout,

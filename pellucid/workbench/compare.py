@@ -11,6 +11,7 @@ from pellucid.config import ModelConfig
 from pellucid.dtypes import FLOAT_NAMES
 from pellucid.errors import UsageError, show
 from pellucid.explain.trace import Trace
+from pellucid.interop.quantizing import check_weights
 from pellucid.judge.decidable import examine_power
 from pellucid.judge.diagnosis import explain_bug
 from pellucid.judge.held_weights import hold_weights
@@ -39,6 +40,7 @@ class _Request:
 
     prompt: str | None
     target: str | None
+    weights: str | None
     names: str | None
     dtype: str | None
     layout: str | None
@@ -52,6 +54,7 @@ def compare(
     prompt: str | None = None,
     *,
     target: str | None = None,
+    weights: str | None = None,
     names: str | None = None,
     dtype: str | None = None,
     layout: str | None = None,
@@ -61,9 +64,10 @@ def compare(
     """Recomputes each value of `b` from b's own values by a's program, and says whether rounding explains it.
 
     A side is a model or its name (which reads `prompt`), a trace or its .json file, or the arrays of another
-    program: a mapping, a .npz or a .safetensors file. `names` is a table from their names to ours, `dtype`
-    the type in which they computed, `layout` the order of the channels of their q and k. `only` is a pattern
-    of names; values within `tolerance` (relative to the largest entry) are equal.
+    program: a mapping, a .npz or a .safetensors file. `weights` says how the matrices of a model given by its
+    name are held (see `load`). `names` is a table from their names to ours, `dtype` the type in which they
+    computed, `layout` the order of the channels of their q and k. `only` is a pattern of names; values within
+    `tolerance` (relative to the largest entry) are equal.
 
     >>> from pellucid import load
     >>> from pellucid.workbench.compare import compare
@@ -76,7 +80,7 @@ def compare(
     """
     if _is_arrays(a) and not _is_arrays(b):
         a, b = b, a  # arrays are always theirs
-    request = _Request(prompt, target, names, dtype, layout, only, tolerance)
+    request = _Request(prompt, target, weights, names, dtype, layout, only, tolerance)
     _check_request(a, b, request)
     if _is_arrays(a):
         return _compare_arrays(a, b, request)
@@ -121,6 +125,7 @@ def _check_request(a: Side, b: Side, request: _Request) -> None:
     for parameter in ("prompt", "target", "names", "only"):
         if (value := getattr(request, parameter)) is not None:
             check_text(parameter, value)
+    check_weights(request.weights)
     if request.dtype is not None:
         check_one_of("dtype", request.dtype, FLOAT_NAMES)
     if request.layout is not None:
@@ -133,6 +138,8 @@ def _check_request(a: Side, b: Side, request: _Request) -> None:
         raise UsageError(f"{models[0]} needs a prompt, for example: {example}.")
     if not models and (request.prompt is not None or request.target is not None):
         raise UsageError("traces and arrays hold their own run: omit the prompt and the target.")
+    if request.weights is not None and all(isinstance(side, Model) for side in models):
+        raise UsageError("weights is for a model that is opened here by its name: omit it (--weights).")
     if request.names and not _is_arrays(b):
         raise UsageError("names is for the arrays of another program (.npz, .safetensors).")
     if request.layout and (not models or models[0] is not a or not _is_arrays(b)):
@@ -146,7 +153,7 @@ def _run_side(side: Side, request: _Request, layout: str | None) -> tuple[Trace,
     assert not isinstance(side, Mapping)
     if not isinstance(side, Model) and _is_trace(side):
         return _hold_weights(read_trace(side)), None, ""
-    model = side if isinstance(side, Model) else load(side)
+    model = side if isinstance(side, Model) else load(side, weights=request.weights)
     own, note = getattr(model.config.positions, "layout", None), ""
     if layout and own and own != layout:
         note = f"{side} holds its queries and keys in {own}: reordered to {layout}, which changes no score."

@@ -88,6 +88,16 @@ def test_two_models_differ_where_their_weights_do(tmp_path: Path) -> None:
     assert asked("abcd", "abcd", "A B", "--target", "C").exit_code == 0
 
 
+def test_weights_are_held_as_asked(tmp_path: Path) -> None:
+    theirs = load("abcd", weights="int8").trace("A B").tape
+    np.savez(tmp_path / "theirs.npz", **{name: theirs[name] for name in ("logits", "probs")})
+    sides = ("abcd", tmp_path / "theirs.npz", "A B")
+    assert asked(*sides, "--weights", "int8").stdout.startswith("equal: ")
+    assert not asked(*sides).stdout.startswith("equal: ")
+    with pytest.raises(UsageError, match="omit it"):
+        asked(traced(tmp_path / "a.json"), tmp_path / "a.json", "--weights", "int8")
+
+
 def test_arrays_in_half_precision_are_noise(tmp_path: Path) -> None:
     halves = {name: value.astype(np.float16) for name, value in arrays().items()}
     np.savez(tmp_path / "theirs.npz", **halves)
