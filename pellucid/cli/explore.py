@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pellucid.cli.options import Force, OptionalPrompt, Rate, Target, Update
+from pellucid.cli.options import Force, OptionalPrompt, Rate, Target, Update, Weights
 from pellucid.cli.serving import exit_by_signal, say
 from pellucid.errors import UsageError
 
@@ -22,6 +22,7 @@ def explore(
     target: Target = None,
     update: Update = None,
     lr: Rate = None,
+    weights: Weights = None,
     port: Annotated[
         int, typer.Option(help="The port of this machine to serve on; 0: any free one.", min=0, max=65_535)
     ] = 0,
@@ -54,7 +55,7 @@ def explore(
     if lr is not None and update is None:
         raise UsageError("--lr is the rate of an update: give the rule as well, --update sgd.")
     if export is not None:
-        _export(source, run | {"backward": target is not None}, export, at, size or "5MB", force)
+        _export(source, run | {"backward": target is not None}, weights, export, at, size or "5MB", force)
         return
     if at is not None or size is not None or force:
         raise UsageError("--at, --size and --force are of --export: give the FILE to write.")
@@ -62,10 +63,18 @@ def explore(
 
     if target is not None:  # gradients too where they take next to nothing; else the page says what they take
         run["backward"] = None
-    exit_by_signal(explore(source, run, port=port, opens_browser=not no_browser, say=say))
+    exit_by_signal(explore(source, run, weights=weights, port=port, opens_browser=not no_browser, say=say))
 
 
-def _export(source: str, run: dict[str, Any], file: Path, at: str | None, size: str, force: bool) -> None:
+def _export(
+    source: str,
+    run: dict[str, Any],
+    weights: str | None,
+    file: Path,
+    at: str | None,
+    size: str,
+    force: bool,
+) -> None:
     from functools import partial
 
     from pellucid.arguments import check_size
@@ -78,5 +87,7 @@ def _export(source: str, run: dict[str, Any], file: Path, at: str | None, size: 
     most = check_size("--size", size, least=100_000, most=1_000_000_000)
     with rate_bar("B") as bar:
         progress = partial(bar, "answers")
-        path = write_page(source, file, request, at=at, size=most, force=force, progress=progress)
+        path = write_page(
+            source, file, request, weights=weights, at=at, size=most, force=force, progress=progress
+        )
     print(f"{path}: {format_bytes(path.stat().st_size)}, opens without a network")

@@ -31,12 +31,12 @@ MOST_RESTARTS = 3
 class ExplorerWorker:
     """A process that holds a session.
 
-    `path` is where its model is read, if not by the name of the source. `methods` has the HTTP method of each
-    question, and `is_alive` says whether the process runs.
+    `path` is where its model is read, if not by the name of the source, and `weights` how its matrices are
+    held. `methods` has the HTTP method of each question, and `is_alive` says whether the process runs.
     """
 
-    def __init__(self, source: str, path: str | None = None) -> None:
-        self.source, self._path = source, path
+    def __init__(self, source: str, path: str | None = None, weights: str | None = None) -> None:
+        self.source, self._path, self._weights = source, path, weights
         self.methods: dict[str, str] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._waiting: dict[int, asyncio.Future[tuple[int, bytes]]] = {}
@@ -47,9 +47,11 @@ class ExplorerWorker:
         self._is_closed = False
 
     @classmethod
-    async def start(cls, source: str, path: str | None = None) -> "ExplorerWorker":
+    async def start(
+        cls, source: str, path: str | None = None, weights: str | None = None
+    ) -> "ExplorerWorker":
         """Returns a worker whose source is open; raises the error that opening it raised."""
-        worker = cls(source, path)
+        worker = cls(source, path, weights)
         await worker._start()
         return worker
 
@@ -136,7 +138,7 @@ class ExplorerWorker:
         self._process = process = await asyncio.create_subprocess_exec(
             # -P: no module of the current folder is imported
             *(sys.executable, "-P", "-m", "pellucid.explorer.process", self.source),
-            *([self._path] if self._path else []),
+            *((self._path or "", self._weights or "") if self._path or self._weights else ()),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=MOST_ANSWER + 100,

@@ -51,6 +51,7 @@ def write_page(
     path: Path,
     request: RunRequest | None = None,
     *,
+    weights: str | None = None,
     at: str | None = None,
     size: int = LARGEST,
     force: bool = False,
@@ -60,7 +61,7 @@ def write_page(
 
     `progress` is called with the bytes that the page holds and those that it may have."""
     check_output(path, PAGE, force)
-    session = Session.open(source)
+    session = Session.open(source, weights=weights)
     if request is not None:
         session.run(request)
     elif session.model is not None:

@@ -1,4 +1,4 @@
-"""The explorer's process: `python -m pellucid.explorer.process SOURCE [PATH]` answers one question per line.
+"""The explorer's process, `python -m pellucid.explorer.process SOURCE [PATH [WEIGHTS]]`, answers lines.
 
     {"id": 1, "question": "cell", "parameters": {"at": "probs[t=1,v=2]"}, "is_text": true}    a line in
     1 200 {"at": "probs[t=1,v=2]", …}                                                         a line out
@@ -148,13 +148,14 @@ def describe_ready() -> dict[str, Any]:
     return {"ready": {name: get_method(name) for name in list_questions()}}
 
 
-def main(source: str, path: str | None = None) -> None:
-    """Opens the source, read from a path where one is given, and answers until standard input ends."""
+def main(source: str, path: str = "", weights: str = "") -> None:
+    """Opens the source, read from a path and with its matrices held as named where these are given, and
+    answers until standard input ends."""
     write = open_output()
     try:
         from pellucid.explorer.session import Session
 
-        session = Session.open(source, path)
+        session = Session.open(source, path or None, weights or None)
     except PellucidError as error:
         write(format_line(0, 400, describe_failure(error)))
         return

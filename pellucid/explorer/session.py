@@ -30,9 +30,10 @@ from pellucid.explorer.question import ask
 from pellucid.explorer.size import RunSize, estimate_size, find_most_tokens
 from pellucid.explorer.weights import HeldWeights
 from pellucid.format import format_bytes, pluralize
+from pellucid.interop.quantizing import check_weights
 from pellucid.interop.resolve import is_run
 from pellucid.model.device_memory import get_free_memory
-from pellucid.pretrained import parameter_count
+from pellucid.pretrained import as_lazy, parameter_count
 from pellucid.reference.tape import Tape
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
@@ -104,9 +105,14 @@ class Session:
     ) -> None:
         self.source = source or (model.name if model else "")
         """The name or path that was opened; empty for a trace that has no file."""
+        self.held_as: str | None = None
+        """How the model's matrices were asked for: "int8", for example."""
+        self.has_integers = False
+        """Whether weights of the model are quantized: their floats are held here."""
         self.model: Model | None = None
         self.weights: HeldWeights | None = None
         if model is not None:
+            self.has_integers = bool(as_lazy(model.pretrained.weights).types)
             self.weights = HeldWeights(model.weights, model.config.parameters())
             self.model = model.replace(weights=self.weights)
         self.traces: dict[str, HeldTrace] = {}
@@ -126,16 +132,22 @@ class Session:
             self._hold(trace)
 
     @classmethod
-    def open(cls, source: str, path: str | None = None) -> "Session":
+    def open(cls, source: str, path: str | None = None, weights: str | None = None) -> "Session":
         """Returns the session of a model, of a run's newest model, of the model of a ledger (.json), or of a
-        trace file (.json). `path` is where the model is read, if not by the name under which it is shown."""
+        trace file (.json). `path` is where the model is read, if not by the name under which it is shown, and
+        `weights` how its matrices are held (see `pellucid.load`): their numbers are those of the session."""
         check_path("source", source)
+        check_weights(weights)
         ledger = read_ledger_file(source)
         if ledger is None and source.endswith(".json"):
+            if weights is not None:
+                raise UsageError(
+                    f"{source} is a trace, which holds its own numbers: omit weights (--weights)."
+                )
             return cls(trace=read_trace(source), source=source)
         source = source if ledger is None else ledger.model.path or ledger.model.name
-        session = cls(load(path or source), source=source)
-        session.ledger = ledger
+        session = cls(load(path or source, weights=weights), source=source)
+        session.ledger, session.held_as = ledger, weights
         assert session.weights is not None
         session.weights.read_ahead()
         return session

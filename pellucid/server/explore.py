@@ -23,18 +23,25 @@ Say = Callable[[str], None]
 
 
 def explore(
-    source: str, run: Mapping[str, Any] | None = None, *, port: int = 0, opens_browser: bool, say: Say
+    source: str,
+    run: Mapping[str, Any] | None = None,
+    *,
+    weights: str | None = None,
+    port: int = 0,
+    opens_browser: bool,
+    say: Say,
 ) -> int | None:
     """Serves the explorer of a model, a run or a trace until a signal ends it; returns that signal.
 
-    `run` has the parameters of the question `run`, which is asked at once; `say` prints a line.
+    `run` has the parameters of the question `run`, which is asked at once; `weights` says how the model's
+    matrices are held, and `say` prints a line.
     """
     check_extra(
         ("starlette", "uvicorn"),
         "Without it, `pellucid explore … --export FILE` writes the page as one file.",
     )
     with bind(port) as listening:
-        return asyncio.run(end_by_signal(_explore(listening, source, run, opens_browser, say)))
+        return asyncio.run(end_by_signal(_explore(listening, source, weights, run, opens_browser, say)))
 
 
 async def end_by_signal(serving: Coroutine[Any, Any, int | None]) -> int | None:
@@ -58,9 +65,14 @@ async def end_by_signal(serving: Coroutine[Any, Any, int | None]) -> int | None:
 
 
 async def _explore(
-    listening: socket.socket, source: str, run: Mapping[str, Any] | None, opens_browser: bool, say: Say
+    listening: socket.socket,
+    source: str,
+    weights: str | None,
+    run: Mapping[str, Any] | None,
+    opens_browser: bool,
+    say: Say,
 ) -> int | None:
-    opening = asyncio.create_task(ExplorerWorker.start(source))
+    opening = asyncio.create_task(ExplorerWorker.start(source, weights=weights))
     await asyncio.sleep(0)  # the process starts here, and opens the source while uvicorn is imported
     from pellucid.server.explorer_app import ExplorerApp
     from pellucid.server.http.limits import Access

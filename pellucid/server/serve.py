@@ -70,12 +70,13 @@ def serve(
 
         access = make_serve_access(get_port(listening), address, key, allow_hosts)
         # "auto" is decided by the engine: the process that listens does not import torch
-        pretrained = with_weights(open_model(model), None if weights == "auto" else weights)
+        named = None if weights == "auto" else weights
+        pretrained = with_weights(open_model(model), named)
         url = make_url(address, access.port)
         # the very folder: of a run that goes on, the newest model may be another when the engine opens it
         path = str(pretrained.provenance.path)
         engine = EngineClient(EngineOptions(path, slots, queue, dtype, device, cache, weights))
-        served = ServedModel(name, pretrained, engine, model)
+        served = ServedModel(name, pretrained, engine, model, named)
         give_up = partial(engine.fail_all, make_ending_error)
         server = DrainingServer(ServeApp(served, access), DRAIN_SECONDS, give_up, say)
 

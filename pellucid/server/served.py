@@ -67,6 +67,8 @@ class ServedModel:
     engine: ServingEngine
     source: str = ""
     """The MODEL argument, which the explorer shows; by default its path."""
+    weights: str | None = None
+    """How the explorer holds the matrices, so that its numbers are those of the answers."""
     created: int = field(default_factory=lambda: int(time.time()))
     """When it began to be served, in seconds since 1970."""
     metrics: Metrics = field(default_factory=Metrics)
@@ -78,7 +80,8 @@ class ServedModel:
     """Texts and conversations as ids."""
 
     def __post_init__(self) -> None:
-        self.explorer = AnswerExplorer(self.pretrained.provenance.path, self.answers, self.source)
+        path = self.pretrained.provenance.path
+        self.explorer = AnswerExplorer(path, self.answers, self.source, self.weights)
         self.encoder = PromptEncoder(self.pretrained)
 
     async def close(self) -> None:

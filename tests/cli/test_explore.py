@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import pellucid
 from pellucid.server import explore as serving
 from tests.cli.commands import Shell
 
@@ -175,6 +176,7 @@ def test_what_cannot_be_opened_is_one_message(
         ("abcd", "A B", "--port", "65536"),
         ("abcd", "A B", "--export", "page.html", "--size", "x"),
         ("abcd", "A B", "--export", "page.html", "--size", "1B"),
+        ("abcd", "A B", "--export", "page.html", "--weights", "int9"),
     ],
     ids=" ".join,
 )
@@ -214,3 +216,12 @@ def test_an_export_needs_no_package_of_a_server(
     assert again.code == 2 and "--force" in again.err
     assert shell("explore", "abcd", "A B", "--target", "C", "--export", page, "--force").code == 0
     assert page.stat().st_size > 200_000
+
+
+def test_weights_are_held_as_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page, given = tmp_path / "page.html", ("--weights", "int8", "--size", "200kB")
+    assert Shell(capsys, monkeypatch)("explore", "abcd", "A B", "--export", page, *given).code == 0
+    probability = pellucid.load("abcd", weights="int8").trace("A B").value("probs")[0, 1].max()
+    assert repr(float(probability)) in page.read_text("utf-8")

@@ -19,11 +19,13 @@ from pellucid.explorer.question import get_method
 from pellucid.explorer.session import Session
 
 
-def with_worker(walk: Callable[[ExplorerWorker], Awaitable[None]], source: str = "abcd") -> ExplorerWorker:
+def with_worker(
+    walk: Callable[[ExplorerWorker], Awaitable[None]], source: str = "abcd", weights: str | None = None
+) -> ExplorerWorker:
     """Runs a coroutine with a worker and returns the worker, closed."""
 
     async def run() -> ExplorerWorker:
-        worker = await ExplorerWorker.start(source)
+        worker = await ExplorerWorker.start(source, weights=weights)
         try:
             await asyncio.wait_for(walk(worker), 60)
         finally:
@@ -38,7 +40,7 @@ def message(answer: tuple[int, bytes]) -> str:
 
 
 def test_answers_are_those_of_a_session_in_this_process() -> None:
-    session = Session.open("abcd")
+    session = Session.open("abcd", weights="int8")
     session.run(RunRequest("A B", "C", backward=True))
     questions = [
         ("names", {}),
@@ -63,7 +65,7 @@ def test_answers_are_those_of_a_session_in_this_process() -> None:
         assert (await worker.ask("tokens", {"text": "x" * client.MOST_LINE}))[0] == 400
         assert (await worker.ask("nxt"))[0] == 404
 
-    worker = with_worker(walk)
+    worker = with_worker(walk, weights="int8")
     assert not worker.is_alive and worker.pid is None
 
 

@@ -14,6 +14,7 @@ import pellucid
 from pellucid.errors import FileError, PellucidError, ResourceError, TokenError, UsageError
 from pellucid.explain.reuse import has_same_bits
 from pellucid.explain.trace import Trace
+from pellucid.explain.trace_file import write
 from pellucid.explorer.held_trace import HeldTrace, RunRequest
 from pellucid.explorer.progress import TraceProgress
 from pellucid.explorer.session import TEXTS, CellEdit, Session
@@ -202,6 +203,17 @@ def test_a_damaged_trace_raises_one_message(tmp_path: Path) -> None:
     path.write_text('{"format": "pellucid-trace", "version": 1, "tensors": 3}')
     with pytest.raises(FileError):
         Session.open(str(path))
+
+
+def test_the_numbers_are_those_of_the_weights_as_they_are_asked_for(tmp_path: Path) -> None:
+    held = Session.open("abcd", weights="int8").run(RunRequest("A B"))
+    logits = held.trace.tape["logits"]
+    assert np.array_equal(logits, pellucid.load("abcd", weights="int8").trace("A B").tape["logits"])
+    assert not np.array_equal(logits, pellucid.load("abcd").trace("A B").tape["logits"])
+    write(held.trace, tmp_path / "run.json")
+    for source, weights in ((str(tmp_path / "run.json"), "int8"), ("abcd", "int9")):
+        with pytest.raises(UsageError, match="weights"):
+            Session.open(source, weights=weights)
 
 
 # ---- prompts

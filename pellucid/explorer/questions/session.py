@@ -85,17 +85,18 @@ def _describe_trace(session: Session, summary: TraceSummary) -> dict[str, Any]:
 
 
 def format_command(session: Session, request: RunRequest | None) -> str | None:
-    """Returns the command that explains a number of the trace; None where ids or edits cannot be given
-    there, and of a trace without a file. Of a path, it has the last part alone."""
-    if not session.source or (request and request.edits):
+    """Returns the command that explains a number of the trace; None where ids, edits or an update of
+    quantized weights cannot be given there, and of a trace without a file. Of a path, it has the last part alone."""
+    if not session.source or (request and (request.edits or (request.update and session.has_integers))):
         return None
     words = ["pellucid", "explain", shorten_path(session.source)]
+    held_as = [] if session.held_as is None else [f"--weights={session.held_as}"]
     if request is None:
         return f"{shlex.join(words)} --at ADDRESS"
     prompt, target = session.write_prompt(request.prompt), session.write_prompt(request.target)
     if prompt is None or (target is None and request.target is not None):
         return None
-    options = []
+    options = held_as
     if target is not None:
         options.append(f"--target={target}")
     if request.update is not None:

@@ -41,11 +41,14 @@ FileStamp = tuple[tuple[str, int, int, int], ...]
 
 
 class AnswerExplorer:
-    """Answers questions about one model: `path` is the file or folder that the engine reads, too, and
-    `source` the name under which it is shown."""
+    """Answers questions about one model: `path` is the file or folder that the engine reads, too, `source`
+    the name under which it is shown, and `weights` how its matrices are held."""
 
-    def __init__(self, path: Path, answers: KeptAnswers, source: str = "") -> None:
+    def __init__(
+        self, path: Path, answers: KeptAnswers, source: str = "", weights: str | None = None
+    ) -> None:
         self._path, self._answers, self._source = path, answers, source or str(path)
+        self._weights = weights
         self._stamp = stamp_files(path)
         self._starting: asyncio.Task[ExplorerWorker | RequestError] | None = None
         self._failed_at, self._is_closed = 0.0, False
@@ -77,7 +80,7 @@ class AnswerExplorer:
 
     async def _start(self) -> ExplorerWorker | RequestError:
         try:
-            worker = await ExplorerWorker.start(self._source, str(self._path))
+            worker = await ExplorerWorker.start(self._source, str(self._path), self._weights)
         except PellucidError as error:
             self._failed_at = time.monotonic()
             return RequestError(f"the explorer cannot be started: {error}", 503, Retry_After="10")

@@ -67,6 +67,14 @@ def test_the_command_explains_the_same_number() -> None:
     assert json.loads(done.stdout)["value"] == session.ask("value", at="probs@1[t=1,v=2]")["numbers"][0][0]
 
 
+def test_the_command_of_quantized_weights_names_them_and_cannot_update_them() -> None:
+    session = Session.open("abcd", weights="int8")
+    assert format_command(session, RunRequest("A B")) == (
+        "pellucid explain abcd 'A B' --weights=int8 --at ADDRESS"
+    )
+    assert format_command(session, RunRequest("A B", "C", update="sgd")) is None
+
+
 def test_ids_without_a_text_have_no_command() -> None:
     model = pellucid.load("abcd")
     assert format_command(Session(model, source="abcd"), RunRequest([0], target=[9])) is None

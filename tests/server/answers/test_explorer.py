@@ -36,9 +36,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Explored:
     """An explorer with an event loop of its own, which runs while something is asked."""
 
-    def __init__(self, path: Path, source: str = "") -> None:
+    def __init__(self, path: Path, source: str = "", weights: str | None = None) -> None:
         self.loop, self.answers = asyncio.Runner(), KeptAnswers()
-        self.explorer = AnswerExplorer(path, self.answers, source)
+        self.explorer = AnswerExplorer(path, self.answers, source, weights)
 
     def __enter__(self) -> "Explored":
         return self
@@ -74,7 +74,7 @@ class Explored:
 
 @pytest.fixture(scope="module")
 def explored(model: Path) -> Iterator[Explored]:
-    with Explored(model, "given") as explored:
+    with Explored(model, "given", "int8") as explored:
         yield explored
 
 
@@ -82,7 +82,7 @@ def test_an_opened_answer_has_the_probabilities_of_its_tokens(explored: Explored
     opened = explored.ask("open", answer=explored.answers.keep(PROMPT, NEW))
     targets = explored.ask("targets", **opened)["targets"]
     assert [target["id"] for target in targets] == NEW
-    wanted = pellucid.load(model).score(PROMPT + NEW).logprobs[-len(NEW) :]
+    wanted = pellucid.load(model, weights="int8").score(PROMPT + NEW).logprobs[-len(NEW) :]
     found = [math.log(target["probs"][0]["value"]) for target in targets]
     assert found == pytest.approx(wanted, abs=1e-5)
 
@@ -168,7 +168,7 @@ def test_a_start_that_fails_is_a_message_and_not_tried_at_every_question(
 ) -> None:
     starts = list[str]()
 
-    async def start(source: str, path: str | None = None) -> ExplorerWorker:
+    async def start(source: str, path: str | None = None, weights: str | None = None) -> ExplorerWorker:
         starts.append(source)
         raise ResourceError(f"{source} does not fit.")
 
