@@ -73,6 +73,8 @@ class Cache:
         same memory."""
         self.lengths = torch.from_numpy(self.host_lengths).to(device)
         self.is_uniform = True
+        self.whole = self
+        """The cache whose row this is: itself, unless it is a view."""
         self.visible_length = min(stride, capacity)
         self.new_lengths: Tensor | None = None
         """How many tokens of each row of the next call are not padding; None if all."""
@@ -96,7 +98,7 @@ class Cache:
         view.layers = [layer.row(index) for layer in self.layers]
         view.lengths = self.lengths[index : index + 1]
         view.host_lengths = self.host_lengths[index : index + 1]
-        view.is_uniform = True
+        view.is_uniform, view.whole = True, self
         return view
 
     @property
@@ -178,6 +180,11 @@ class Cache:
                 self.lengths += counts
         else:
             self._set_lengths(self.host_lengths + np.asarray(counts))
+
+    def advance_rows(self, rows: Sequence[int], count: int = 1) -> None:
+        """Adds `count` new tokens to some rows, in one copy to the device."""
+        self.host_lengths[np.asarray(rows, int)] += count
+        self._set_lengths(self.host_lengths)
 
     def crop(self, length: int | Sequence[int]) -> None:
         """Removes the tokens at these positions and after them."""

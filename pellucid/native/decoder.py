@@ -19,38 +19,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.dtypes import dtype_name
 from pellucid.errors import ResourceError, UsageError
-from pellucid.model.attention import Attention
 from pellucid.model.attentions.softmax import SoftmaxAttention
-from pellucid.model.block import Block
 from pellucid.model.cache import Cache
-from pellucid.model.dropout import Dropout
 from pellucid.model.layer_cache import Int8Cache, KeyValueCache, SlotCache
-from pellucid.model.linear import Embedding, Linear
-from pellucid.model.mlps import GatedMlp, PlainMlp
-from pellucid.model.norms import IdentityNorm, LayerNorm, RmsNorm
-from pellucid.model.positions import PositionBias, Positions
+from pellucid.model.norms import LayerNorm, RmsNorm
 from pellucid.model.quantized_tensor import QuantizedTensor
 from pellucid.model.taps import begin_call, current_watcher, is_explicit, tap
-from pellucid.model.transformer import Transformer, Unembedding
+from pellucid.model.transformer import Transformer
 from pellucid.native import structures as c
 from pellucid.native.calls import TokenCall, can_read
 from pellucid.native.library import NoLibrary, load_library
+from pellucid.native.obstacles import find_config_obstacle, find_module_obstacle
 from pellucid.native.packing import OFFSETS, block_bytes, find_packed, pack
 from pellucid.native.threads import ThreadChoice
-from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
 
-PARTS = {
-    *(Transformer, nn.ModuleList, Embedding, Unembedding, Positions, PositionBias, Dropout, Block, Attention),
-    *(SoftmaxAttention, Linear, QuantizedTensor, PlainMlp, GatedMlp, LayerNorm, RmsNorm, IdentityNorm),
-}
-"""The modules that it computes; a model in which another was put in place of one runs as it is."""
-WIDEST_HEAD = 256
 WRONG = {
     1: "the working memory of a step could not be had",
     2: "a call needs at least one token and one thread",
@@ -63,42 +50,9 @@ WRONG = {
 
 def find_obstacle(module: Transformer) -> str | None:
     """Returns what keeps a model from the compiled decoder, None where nothing does."""
-    changed = [type(part).__name__ for part in module.modules() if type(part) not in PARTS]
-    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
-    has_dropout = any(module.config.dropout.rates.values())
-    reasons = (
-        (module.device.type != "cpu", f"weights on {module.device}"),
-        (module.dtype not in (torch.float32, torch.bfloat16), f"weights in {dtype_name(module.dtype)}"),
-        (bool(changed), f"the module {changed[0] if changed else ''}"),
-        (hooked, "the forward hooks of a module"),
-        (module.training and has_dropout, "dropout, which training mode applies"),
-    )
-    return find_config_obstacle(module.config) or next((reason for is_so, reason in reasons if is_so), None)
-
-
-def find_config_obstacle(config: ModelConfig) -> str | None:
-    """Returns which choice keeps a config from the compiled decoder, None where none does."""
-    has_other_bias = config.positions.has_bias and config.positions.bias_factors(config.n_head) is None
-    parameters = config.parameters()
-    has_mlp = not config.mlp.is_none and config.mlp.form in ("plain", "gated")
-    reasons = (
-        (config.attention.kind != "softmax", f"attention {config.attention.kind}"),
-        (type(config.mask) not in (Causal, Window), f"the mask {config.mask.kind}"),
-        (config.placement.kind != "pre", f"norms placed {config.placement.kind}"),
-        (config.residual.kind != "plain", f"the residual connection {config.residual.kind}"),
-        (not config.score_cap.is_none or not config.logit_cap.is_none, "a soft cap"),
-        (has_other_bias, f"the position bias of {config.positions.kind}"),
-        (config.d_head > WIDEST_HEAD, f"heads of more than {WIDEST_HEAD} channels"),
-        (not has_mlp, f"the MLP {config.mlp.kind}"),
-        (
-            has_mlp and config.mlp.activation not in c.ACTIVATIONS,
-            f"the activation of the MLP {config.mlp.kind}",
-        ),
-        ("blocks.0.attn.o_proj.weight" not in parameters, "attention without an output projection"),
-        (config.qk_norm.kind not in c.NORMS, f"the norm {config.qk_norm.kind}"),
-        (config.norm.kind not in c.NORMS, f"the norm {config.norm.kind}"),
-    )
-    return next((reason for is_so, reason in reasons if is_so), None)
+    if module.device.type != "cpu":
+        return f"weights on {module.device}"
+    return find_module_obstacle(module)
 
 
 def is_decodable(config: ModelConfig) -> bool:
