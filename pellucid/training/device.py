@@ -1,6 +1,7 @@
 """How a run computes: its device, number type, deterministic kernels, and whether the step is compiled."""
 
 import contextlib
+import ctypes
 import math
 import os
 import resource
@@ -20,6 +21,10 @@ Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 CUBLAS_KEY, CUBLAS_VALUE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 TRIES = 5
 """The fastest of these counts."""
+MALLOC_TRIM, MALLOC_MMAP = -1, -3
+"""Parameters of glibc's `mallopt`: bytes of free memory that it keeps, and of the smallest block that is
+mapped by itself."""
+KEPT_BYTES = 1 << 30
 MIN_COMPILED_STEPS = 500
 """Steps from which on compiling, which takes about half a minute, saves more than it costs."""
 
@@ -94,6 +99,15 @@ def configure_torch(threads: int = 0) -> None:
     os.environ.setdefault(CUBLAS_KEY, CUBLAS_VALUE)
     if threads:
         torch.set_num_threads(threads)
+
+
+def keep_freed_memory() -> None:
+    """Makes the C library keep freed memory for the next step. By default it gives large blocks back to the
+    system, which clears each of their pages again when the next step touches it. Other libraries than glibc
+    are left as they are."""
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(MALLOC_TRIM, KEPT_BYTES)
+        mallopt(MALLOC_MMAP, KEPT_BYTES)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,13 @@ from pellucid.errors import ConfigError
 from pellucid.model import lora
 from pellucid.pretrained import Pretrained
 from pellucid.training import optimizers
-from pellucid.training.device import compile_loss, configure_torch, resolve_device, resolve_dtype
+from pellucid.training.device import (
+    compile_loss,
+    configure_torch,
+    keep_freed_memory,
+    resolve_device,
+    resolve_dtype,
+)
 from pellucid.training.distributed import parallel
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.distributed.sharded import copy_rows
@@ -102,6 +108,8 @@ class TrainState:
         self.recipe, self.source, self.base, self.ranks = recipe, source, base, ranks
         self.device = ranks.local_device(resolve_device(recipe.train.device))
         ranks.connect(self.device, recipe.train.timeout)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.dtype = resolve_dtype(self.device, recipe.train.dtype, recipe.train.weights)
         vocab_size = source.tokenizer.vocab_size
         self.model = init_model(recipe, base, vocab_size, self.device, self._weights_dtype()).train()

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from pellucid.data.sources.generated import GeneratedRows
 from pellucid.evaluation import loss as evaluation_loss
 from pellucid.judge.verdict import Finding
 from pellucid.model import attention, block, chunked_loss, dropout, linear, loss, norms, transformer
+from pellucid.model.attentions import softmax
 from pellucid.model.taps import is_explicit
 from pellucid.names import IGNORE_INDEX
 from pellucid.training import evaluate, muon, objective, optimizers, step
@@ -385,6 +386,21 @@ def bfloat16_gradients_are_three_percent_too_large(patch: Patch) -> None:
         return forward
 
     wrap(patch, objective.Objective, "forward", make)
+
+
+@fault("training", subject="run in bfloat16", check="step gradients", at="d.…")
+def every_block_of_queries_reads_the_first_keys(patch: Patch) -> None:
+    """Attention in training masks each block of queries as if it were the first."""
+    patch.setattr(softmax, "QUERIES", 6)
+
+    def make(right: Any) -> Any:
+        def multiply(self: softmax.SoftmaxAttention, q: Tensor, k: Tensor, v: Tensor, inputs: Any) -> Tensor:
+            count = q.shape[2]
+            return cast(Tensor, right(self, q, k[:, :, :count], v[:, :, :count], inputs))
+
+        return multiply
+
+    wrap(patch, softmax.SoftmaxAttention, "_multiply", make)
 
 
 @fault("training", subject="run in float32", check="step gradients", at="d.final_norm.weight")

@@ -12,8 +12,14 @@ from pellucid.model.attention_inputs import AttentionInputs
 from pellucid.model.attentions import HeadAttention
 from pellucid.model.dropout import Dropout
 from pellucid.model.layer_cache import Int8Cache, KeyValueCache, LayerCache
-from pellucid.model.precision import wide_dtype, widen
+from pellucid.model.precision import sums_narrowly, wide_dtype, widen
 from pellucid.model.taps import TapScope, is_explicit
+
+QUERIES = 64
+"""Queries of a block, which is multiplied with the keys up to its last query: of a causal pattern, little
+more than the half that is not zero is computed."""
+MOST_SCORES = 1 << 24
+"""Scores of a layer up to which they are held for the backward pass."""
 
 
 class SoftmaxAttention(HeadAttention):
@@ -33,6 +39,9 @@ class SoftmaxAttention(HeadAttention):
             k, v = self.t("k_all", k), self.t("v_all", v)
         if is_explicit() or self.cap is not None:  # the fused kernel has no cap
             return self._attend_explicit(q, k, v, inputs)
+        if cache is None and q.requires_grad and sums_narrowly(q):
+            with torch.autocast("cpu", enabled=False):
+                return self._attend_for_training(q, k, v, inputs)
         return self._attend_fused(q, k, v, inputs)
 
     def _attend_explicit(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
@@ -51,6 +60,41 @@ class SoftmaxAttention(HeadAttention):
         masked = t("masked", scores if inputs.mask is None else scores.masked_fill(~inputs.mask, -torch.inf))
         pattern = self.drop(t("pattern", softmax(masked)).to(q.dtype))
         z: Tensor = pattern.unflatten(1, (self.n_kv_head, self.groups)) @ v[:, :, None]
+        return z.flatten(1, 2)
+
+    def _attend_for_training(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
+        """Returns z for q in half precision on a CPU by plain products, whose backward pass takes a fraction
+        of the kernel's. They hold the pattern, so long sequences are computed by the kernel, in float32.
+
+        Scores are rounded to the type of q, and the softmax is computed in float32.
+        """
+        count = q.shape[2]
+        if q.shape[:3].numel() * k.shape[2] > MOST_SCORES:
+            return self._attend_fused(widen(q), widen(k), widen(v), inputs).to(q.dtype)
+        if not inputs.is_causal:
+            return self._multiply(q, k, v, inputs)
+        size = count if self.drop.current_rate else QUERIES  # dropout is drawn for the whole pattern
+        blocks = [
+            self._multiply(q[:, :, start : start + size], k[:, :, :stop], v[:, :, :stop], inputs)
+            for start in range(0, count, size)
+            for stop in [min(start + size, count)]
+        ]
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks, 2)
+
+    def _multiply(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
+        """Returns softmax(mask(q kᵀ · scale + bias)) v; with a causal mask the last query sees all keys."""
+        grouped = q.unflatten(1, (self.n_kv_head, self.groups)) @ k[:, :, None].mT
+        scores = widen(grouped.flatten(1, 2)) * self.scale
+        scores = scores if inputs.bias is None else scores + inputs.bias
+        if inputs.is_causal:  # no row is empty
+            places = torch.arange(k.shape[2], device=k.device)
+            is_later = places > places[-q.shape[2] :, None]
+            pattern = torch.softmax(scores.masked_fill(is_later, -torch.inf), -1)
+        else:
+            mask = inputs.mask
+            pattern = softmax(scores if mask is None else scores.masked_fill(~mask, -torch.inf))
+        held = self.drop(pattern.to(q.dtype)).unflatten(1, (self.n_kv_head, self.groups))
+        z: Tensor = held @ v[:, :, None]
         return z.flatten(1, 2)
 
     def _attend_fused(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
