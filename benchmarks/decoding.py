@@ -25,7 +25,7 @@ from pellucid.config import ModelConfig
 from pellucid.format import format_bytes
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
-from pellucid.native.decoder import Decoder, NativeDecoder
+from pellucid.native.decoder import NativeDecoder
 from pellucid.native.packing import make_large_pages
 from pellucid.workbench import Model, load
 
@@ -86,7 +86,9 @@ class Llama:
         return prompt, tokens, said
 
 
-def run_decoder(decoder: Decoder, ids: Sequence[int], new: int, cache: torch.dtype, rows: int = 1) -> float:
+def run_decoder(
+    decoder: Transformer | NativeDecoder, ids: Sequence[int], new: int, cache: torch.dtype, rows: int = 1
+) -> float:
     """Returns the seconds of the decode steps alone, with an argmax for each token."""
     caches = [Cache(decoder.config, 1, len(ids) + new + 1, dtype=cache) for _ in range(rows)]
     with torch.inference_mode():
@@ -111,7 +113,7 @@ def run_generate(model: Model, ids: list[int], new: int) -> float:
     return time.perf_counter() - began
 
 
-def read_prompt(decoder: Decoder, ids: Sequence[int], cache: torch.dtype) -> float:
+def read_prompt(decoder: Transformer | NativeDecoder, ids: Sequence[int], cache: torch.dtype) -> float:
     row = Cache(decoder.config, 1, len(ids), dtype=cache)
     began = time.perf_counter()
     with torch.inference_mode():

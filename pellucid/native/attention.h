@@ -1,106 +1,189 @@
-/* Attention of one query, and a few heads that share a key head, over a text's cache.
+/* Attention of the queries that share a key head, over a text's keys: of one token, or of a few that follow one
+ * another.
  *
  * Scores, the largest, the exponentials and the weighted sum of the values are each computed in the order of the
- * positions, by one thread: a query's result depends on nothing but its own text.
+ * positions, by one thread: a query's result depends on nothing but its own text. With an int8 cache the query is
+ * rounded to 16-bit integers, as the input of a product is (products.h), and a score is an exact sum of integers.
  */
 #ifndef PELLUCID_ATTENTION_H
 #define PELLUCID_ATTENTION_H
 
+#include "cached.h"
 #include "model.h"
 #include "products.h"
 #include "vector.h"
 
-#define MOST_HEADS 4 /* that share a key head and are computed together */
+#define MOST_HEADS 4 /* of one token that are computed together */
+#define TILE_TOKENS 16 /* that are computed together where they follow one another */
 #define WIDEST_HEAD 256
+#define VALUE_BLOCK 32
 
-INLINE vf load_cached(const int kind, const void *p, int64_t at, int n) {
-  if (n < LANES) {
-    char kept[4 * LANES] = {0};
-    int size = kind == CACHE_FLOAT32 ? 4 : kind == CACHE_INT8 ? 1 : 2;
-    memcpy(kept, (const char *)p + at * size, (size_t)(n * size));
-    p = kept, at = 0;
-    switch (kind) {
-      case CACHE_FLOAT32: return load((const float *)p);
-      case CACHE_FLOAT16: return load_half((const uint16_t *)p);
-      case CACHE_BFLOAT16: return load_bfloat((const uint16_t *)p);
-      default: return load_int8((const int8_t *)p);
-    }
-  }
-  switch (kind) {
-    case CACHE_FLOAT32: return load((const float *)p + at);
-    case CACHE_FLOAT16: return load_half((const uint16_t *)p + at);
-    case CACHE_BFLOAT16: return load_bfloat((const uint16_t *)p + at);
-    default: return load_int8((const int8_t *)p + at);
-  }
-}
-
-static void store_cached(int kind, const float *x, void *p, int64_t slot, int n, float *scales) {
-  int64_t at = slot * n;
-  if (kind == CACHE_FLOAT32) memcpy((float *)p + at, x, (size_t)n * 4);
-  else if (kind == CACHE_FLOAT16) for (int i = 0; i < n; i++) ((uint16_t *)p)[at + i] = narrow_half(x[i]);
-  else if (kind == CACHE_BFLOAT16) for (int i = 0; i < n; i++) ((uint16_t *)p)[at + i] = narrow_bfloat(x[i]);
-  else {
-    float most = 0.0f;
-    for (int i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    float scale = most / 127.0f, divisor = scale < 1e-30f ? 1e-30f : scale;
-    scales[slot] = scale;
-    for (int i = 0; i < n; i++) ((int8_t *)p)[at + i] = (int8_t)rintf(x[i] / divisor);
-  }
-}
-
-/* Keys or values that lie one after another. */
 typedef struct {
-  int64_t slot;
-  int count;
-} span;
+  float x[WIDEST_HEAD];
+  int16_t q[WIDEST_HEAD]; /* x = scale q, q = 256 high + low */
+  int8_t high[WIDEST_HEAD], low[WIDEST_HEAD];
+  float scale, *scores, *z;
+  int32_t sum;
+  int first, count, head; /* the keys that it sees, and its head */
+  float total; /* of its exponentials */
+} query;
 
-/* scores[h][j] = q_h · k_j for the keys of one span, and a few heads that share them. */
-INLINE void score_span(const int kind, const float *q, const void *k, const float *k_scale, span keys, const int d,
-                       const int heads, float *scores, int64_t width) {
-  for (int j = 0; j < keys.count; j += LANES) {
-    vf products[MOST_HEADS][LANES];
+static void round_query(query *q, int d) {
+  float most = 0.0f, wrong = 0.0f;
+  for (int i = 0; i < d; i++) most = fabsf(q->x[i]) > most ? fabsf(q->x[i]) : most, wrong += q->x[i] - q->x[i];
+  float factor = LIMIT / most;
+  q->scale = most / LIMIT;
+  q->sum = 0;
+  if (wrong != 0.0f) q->scale = NAN, factor = 0.0f; /* an Inf or NaN stays one */
+  else if (most < 1e-30f) q->scale = 0.0f, factor = 0.0f;
+  for (int i = 0; i < WIDEST_HEAD && i < d + 4 * LANES; i++) {
+    const int rounded = i < d && q->scale == q->scale ? (int)rintf(q->x[i] * factor) : 0, high = (rounded + 128) >> 8;
+    q->q[i] = (int16_t)rounded;
+    q->high[i] = (int8_t)high;
+    q->low[i] = (int8_t)(rounded - (high << 8));
+    q->sum += rounded;
+  }
+}
+
+/* ---- scores q · k of 16 keys; lane j is key j */
+
+/* Asks for rows that are read later: the hardware stops at the end of a page. */
+INLINE void prefetch_rows(const int kind, const char *rows, const int n, const int d) {
+  const int size = d * cached_size(kind);
+  for (int i = 0; i < n * size; i += 64) __builtin_prefetch(rows + 2 * LANES * size + i, 0, 3);
+}
+
+/* For a few queries: a lane holds channels of a key, which is read once. */
+INLINE void score_rows(const int kind, query *q, const int heads, const char *keys, const int d, vf *found) {
+  vf products[MOST_HEADS][LANES];
+  for (int i = 0; i < LANES; i++) {
+    vf sum[MOST_HEADS];
+    UNROLL for (int h = 0; h < heads; h++) sum[h] = splat(0.0f);
+    for (int c = 0; c < d; c += LANES) {
+      const vf part = load_cached(kind, keys + (int64_t)i * d * cached_size(kind), c, d);
+      UNROLL for (int h = 0; h < heads; h++) sum[h] = sum[h] + load(q[h].x + c) * part;
+    }
+    UNROLL for (int h = 0; h < heads; h++) products[h][i] = sum[h];
+  }
+  UNROLL for (int h = 0; h < heads; h++) found[h] = sum_lanes_of_16(products[h]);
+}
+
+/* Scores of two queries with turned keys, whose lanes are keys: Σ_c over the channels i, i + 16, …, then over i in the
+ * tree of `sum_lanes`, each sum as soon as both of its parts are there. */
+typedef struct {
+  vf first, second;
+} pair;
+INLINE pair add_two(pair a, pair b) { return (pair){a.first + b.first, a.second + b.second}; }
+INLINE pair add_class(const query *q, const int other, vf (*turned)[LANES], const int d, const int i) {
+  pair sum = {splat(0.0f), splat(0.0f)};
+  for (int c = 0; c < d; c += LANES) {
+    const vf key = turned[c / LANES][i];
+    sum = add_two(sum, (pair){q[0].x[c + i] * key, q[other].x[c + i] * key});
+  }
+  return sum;
+}
+INLINE pair add_8(const query *q, const int other, vf (*turned)[LANES], const int d, const int i) {
+  return add_two(add_class(q, other, turned, d, i), add_class(q, other, turned, d, i + 8));
+}
+INLINE pair add_4(const query *q, const int other, vf (*turned)[LANES], const int d, const int i) {
+  return add_two(add_8(q, other, turned, d, i), add_8(q, other, turned, d, i + 4));
+}
+INLINE pair add_few(const query *q, const int other, vf (*turned)[LANES], const int d, const int i) {
+  return add_two(add_4(q, other, turned, d, i), add_4(q, other, turned, d, i + 2));
+}
+
+/* For many queries the keys are turned first: a lane holds a key, and nothing is added across lanes. */
+INLINE void score_turned(const int kind, query *q, int queries, const char *keys, const int d, vf *found) {
+  vf turned[WIDEST_HEAD / LANES][LANES];
+  for (int c = 0; c < d; c += LANES) {
+    for (int i = 0; i < LANES; i++)
+      turned[c / LANES][i] = load_cached(kind, keys + (int64_t)i * d * cached_size(kind), c, d);
+    transpose_16(turned[c / LANES]);
+  }
+  for (int h = 0; h < queries; h += 2) {
+    const pair both = add_two(add_few(q + h, h + 1 < queries, turned, d, 0), add_few(q + h, h + 1 < queries, turned, d, 1));
+    found[h] = both.first;
+    if (h + 1 < queries) found[h + 1] = both.second;
+  }
+}
+
+/* Of an int8 cache: sums of integers, in any order. */
+#if defined(__AVX512VNNI__)
+INLINE void score_integers(const query *q, int queries, const char *keys, const int d, vi *found) {
+  for (int h = 0; h < queries; h++) found[h] = (vi){} - 128 * q[h].sum; /* 128 is added to keys: they have no sign */
+  for (int c = 0; c < d; c += 4 * LANES) {
+    const __mmask64 mask = d - c >= 64 ? ~0ull : (1ull << (d - c)) - 1;
+    vf rows[LANES];
+    UNROLL for (int i = 0; i < LANES; i++) rows[i] = (vf)_mm512_maskz_loadu_epi8(mask, keys + (int64_t)i * d + c);
+    transpose_16(rows); /* lane j of rows[i] has channels c + 4 i … of key j */
+    UNROLL for (int i = 0; i < LANES; i++) rows[i] = (vf)_mm512_xor_si512((__m512i)rows[i], _mm512_set1_epi8(-128));
+    for (int h = 0; h < queries; h++) {
+      __m512i high = _mm512_setzero_si512(), low = _mm512_setzero_si512();
+      UNROLL for (int i = 0; i < LANES; i++) {
+        int32_t upper, lower;
+        memcpy(&upper, q[h].high + c + 4 * i, 4);
+        memcpy(&lower, q[h].low + c + 4 * i, 4);
+        high = _mm512_dpbusd_epi32(high, (__m512i)rows[i], _mm512_set1_epi32(upper));
+        low = _mm512_dpbusd_epi32(low, (__m512i)rows[i], _mm512_set1_epi32(lower));
+      }
+      found[h] = found[h] + (vi)_mm512_add_epi32(_mm512_slli_epi32(high, 8), low);
+    }
+  }
+}
+#else
+INLINE void score_integers(const query *q, int queries, const char *keys, const int d, vi *found) {
+  for (int h = 0; h < queries; h++)
     for (int i = 0; i < LANES; i++) {
-      int key = j + i < keys.count ? j + i : keys.count - 1;
-      int64_t at = (keys.slot + key) * d;
-      vf sum[MOST_HEADS];
-      UNROLL for (int h = 0; h < heads; h++) sum[h] = splat(0.0f);
-      for (int c = 0; c < d; c += LANES) {
-        vf part = load_cached(kind, k, at + c, d - c);
-        UNROLL for (int h = 0; h < heads; h++) sum[h] = sum[h] + load(q + h * WIDEST_HEAD + c) * part;
-      }
-      UNROLL for (int h = 0; h < heads; h++) products[h][i] = sum[h];
+      const int8_t *key = (const int8_t *)keys + (int64_t)i * d;
+      int32_t sum = 0;
+      int c = 0;
+#if defined(__AVX2__)
+      __m256i sums = _mm256_setzero_si256();
+      for (; c + 16 <= d; c += 16)
+        sums = _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(key + c))),
+                                                        _mm256_loadu_si256((const void *)(q[h].q + c))));
+      int32_t kept[8];
+      _mm256_storeu_si256((void *)kept, sums);
+      for (int lane = 0; lane < 8; lane++) sum += kept[lane];
+#endif
+      for (; c < d; c++) sum += q[h].q[c] * key[c];
+      found[h][i] = sum;
     }
-    UNROLL for (int h = 0; h < heads; h++) {
-      vf found = sum_lanes_of_16(products[h]);
-      if (kind == CACHE_INT8) found = found * load_part(k_scale + keys.slot + j, keys.count - j);
-      store_part(scores + h * width + j, found, keys.count - j);
+}
+#endif
+
+/* The scores of all keys; `heads` is 0 where the queries are many. */
+INLINE void score_all(const int kind, query *q, int queries, const int heads, const span *spans, int n_spans,
+                      const int d) {
+  const int size = d * cached_size(kind);
+  for (int s = 0, place = 0; s < n_spans; place += spans[s++].count)
+    for (int at = 0; at < spans[s].count; at += LANES) {
+      const int n = spans[s].count - at < LANES ? spans[s].count - at : LANES;
+      const char *keys = spans[s].k + (int64_t)at * size;
+      char copied[LANES * WIDEST_HEAD * 4];
+      if (n < LANES) keys = memcpy(copied, keys, (size_t)(n * size)); /* what follows is not ours to read */
+      else prefetch_rows(kind, keys, LANES, d);
+      vf found[MOST_HEADS * TILE_TOKENS];
+      if (kind == CACHE_INT8) {
+        const vf scales = load_part(spans[s].k_scale + at, n);
+        vi sums[MOST_HEADS * TILE_TOKENS];
+        score_integers(q, queries, keys, d, sums);
+        for (int h = 0; h < queries; h++) found[h] = to_float(sums[h]) * (scales * q[h].scale);
+      } else if (heads) score_rows(kind, q, heads, keys, d, found);
+      else score_turned(kind, q, queries, keys, d, found);
+      for (int h = 0; h < (heads ? heads : queries); h++) store_part(q[h].scores + place + at, found[h], n);
     }
-  }
 }
 
-/* z_h += Σ_j p_hj v_j, one value after another; `part` of 16 channels. */
-INLINE void mix_span(const int kind, const float *p, int64_t width, const void *v, const float *v_scale, span keys,
-                     const int d, const int heads, const int parts, vf (*z)[WIDEST_HEAD / LANES]) {
-  for (int j = 0; j < keys.count; j++) {
-    int64_t at = (keys.slot + j) * d;
-    float scale = kind == CACHE_INT8 ? v_scale[keys.slot + j] : 1.0f;
-    UNROLL for (int c = 0; c < parts; c++) {
-      vf value = load_cached(kind, v, at + c * LANES, d - c * LANES);
-      UNROLL for (int h = 0; h < heads; h++) {
-        float share = kind == CACHE_INT8 ? p[h * width + j] * scale : p[h * width + j];
-        z[h][c] = z[h][c] + share * value;
-      }
-    }
-  }
-}
-
-/* Replaces scores [count] by e^(s - max), where s = scale · score + bias, and returns their sum. */
-INLINE float exponentiate(const model *m, int head, int count, float *scores) {
+/* Replaces the scores of a query by e^(s - max), where s = scale · score + bias, and keeps their sum. */
+static void exponentiate(const model *m, query *q) {
   const vi lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const int count = q->count;
+  float *scores = q->scores + q->first;
   vf most = splat(-INFINITY), total = splat(0.0f);
   for (int j = 0; j < count; j += LANES) {
     vf s = load(scores + j) * m->scale;
-    if (m->slopes) s = s + -m->slopes[head] * to_float(count - 1 - j - lane);
+    if (m->slopes) s = s + -m->slopes[q->head] * to_float(count - 1 - j - lane);
     if (count - j < LANES) s = choose(lane < count - j, s, splat(-INFINITY));
     store(scores + j, s);
     most = larger(s, most);
@@ -111,52 +194,125 @@ INLINE float exponentiate(const model *m, int head, int count, float *scores) {
     store(scores + j, e);
     total = total + e;
   }
-  return sum_lanes(total);
+  q->total = sum_lanes(total);
 }
 
-/* z of a few heads, from `first` on, that share a key head; q is WIDEST_HEAD apart from head to head. */
-INLINE void attend_heads(const int kind, const int d, const int heads, const model *m, const cache_row *row,
-                         int layer, int first, int position, const float *q, float *z, float *scores, int64_t width) {
-  const int group = m->n_head / m->n_kv_head, parts = (d + LANES - 1) / LANES;
-  const int64_t start = (first / group) * row->head_stride;
-  const int64_t size = kind == CACHE_FLOAT32 ? 4 : kind == CACHE_INT8 ? 1 : 2;
-  const void *k = (const char *)row->k[layer] + start * d * size, *v = (const char *)row->v[layer] + start * d * size;
-  const float *k_scale = kind == CACHE_INT8 ? row->k_scale[layer] + start : 0;
-  const float *v_scale = kind == CACHE_INT8 ? row->v_scale[layer] + start : 0;
-  int oldest = m->window && position - m->window + 1 > 0 ? position - m->window + 1 : 0, count = position - oldest + 1;
-  span spans[2] = {{oldest, count}, {0, 0}};
-  if (row->ring) {
-    spans[0].slot = oldest % row->ring;
-    int room = row->ring - (int)spans[0].slot;
-    if (count > room) spans[0].count = room, spans[1].count = count - room;
+/* ---- z_h += Σ_j p_hj v_j, one value after another */
+
+/* Multiplies the shares of an int8 cache's values by the values' scales. */
+static void scale_shares(const query *q, const span *spans, int n_spans) {
+  for (int s = 0, place = 0; s < n_spans; place += spans[s++].count) {
+    const int from = q->first > place ? q->first - place : 0, end = q->first + q->count - place;
+    const int to = end < spans[s].count ? end : spans[s].count;
+    float *shares = q->scores + place;
+    for (int j = from; j < to; j += LANES) {
+      const int n = to - j < LANES ? to - j : LANES;
+      store_part(shares + j, load_part(shares + j, n) * load_part(spans[s].v_scale + j, n), n);
+    }
   }
-  for (int i = 0, at = 0; i < 2; at += spans[i++].count)
-    score_span(kind, q, k, k_scale, spans[i], d, heads, scores + at, width);
-  float total[MOST_HEADS];
-  vf sums[MOST_HEADS][WIDEST_HEAD / LANES];
-  for (int h = 0; h < heads; h++) {
-    total[h] = exponentiate(m, first + h, count, scores + h * width);
-    for (int c = 0; c < parts; c++) sums[h][c] = splat(0.0f);
-  }
-  for (int i = 0, at = 0; i < 2; at += spans[i++].count)
-    mix_span(kind, scores + at, width, v, v_scale, spans[i], d, heads, parts, sums);
-  for (int h = 0; h < heads; h++)
-    for (int c = 0; c < parts; c++) store_part(z + h * d + c * LANES, sums[h][c] / total[h], d - c * LANES);
 }
 
-#define ATTEND(KIND, D, HEADS) attend_heads(KIND, D, HEADS, m, row, layer, first, position, q, z, scores, width)
-#define BY_HEADS(KIND, D) \
-  switch (heads) {        \
-    case 1: ATTEND(KIND, D, 1); break; \
-    case 2: ATTEND(KIND, D, 2); break; \
-    case 3: ATTEND(KIND, D, 3); break; \
-    default: ATTEND(KIND, D, 4); break; \
+/* Of the values from … to, the first of which has the place `place` among the keys. */
+INLINE void mix_values(const int kind, query *q, const int heads, const char *values, int place, int from, int to,
+                       const int d) {
+  const int size = d * cached_size(kind);
+  for (int c = 0; c < d; c += 4 * LANES) { /* 16 sums at most, for the registers there are */
+    const int parts = d - c >= 4 * LANES ? 4 : (d - c + LANES - 1) / LANES;
+    vf z[MOST_HEADS][4];
+    UNROLL for (int h = 0; h < heads; h++)
+      UNROLL for (int i = 0; i < 4; i++) z[h][i] = i < parts ? load_part(q[h].z + c + i * LANES, d - c - i * LANES) : splat(0.0f);
+    for (int j = from; j < to; j++) {
+      const char *value = values + (int64_t)j * size;
+      prefetch_rows(kind, value, 1, d);
+      UNROLL for (int i = 0; i < 4; i++) if (i < parts) {
+        const vf part = load_cached(kind, value, c + i * LANES, d);
+        UNROLL for (int h = 0; h < heads; h++) z[h][i] = z[h][i] + q[h].scores[place + j] * part;
+      }
+    }
+    UNROLL for (int h = 0; h < heads; h++)
+      UNROLL for (int i = 0; i < 4; i++) if (i < parts) store_part(q[h].z + c + i * LANES, z[h][i], d - c - i * LANES);
   }
+}
 
-static void attend(const model *m, int kind, const cache_row *row, int layer, int first, int heads, int position,
-                   const float *q, float *z, float *scores, int64_t width) {
-  if (kind == CACHE_FLOAT16 && m->d_head == 64) BY_HEADS(CACHE_FLOAT16, 64)
-  else if (kind == CACHE_FLOAT32 && m->d_head == 64) BY_HEADS(CACHE_FLOAT32, 64)
-  else BY_HEADS(kind, m->d_head)
+#if defined(__AVX2__)
+#define BY_HEADS(RUN, ...)          \
+  switch (heads) {                  \
+    case 1: RUN(1, __VA_ARGS__) break; \
+    case 2: RUN(2, __VA_ARGS__) break; \
+    case 3: RUN(3, __VA_ARGS__) break; \
+    default: RUN(4, __VA_ARGS__) break; \
+  }
+#else
+#define BY_HEADS(RUN, ...) RUN(heads, __VA_ARGS__)
+#endif
+#if defined(__AVX512F__) /* heads of the most common width, with loops of known length */
+#define BY_WIDTH(RUN, ...) \
+  if (d == 64) { RUN(64, __VA_ARGS__) } else { RUN(d, __VA_ARGS__) }
+#else
+#define BY_WIDTH(RUN, ...) RUN(d, __VA_ARGS__)
+#endif
+
+/* Values that several tokens see are widened once. */
+#define MIX_WIDE(HEADS, D) mix_values(CACHE_FLOAT32, q, HEADS, (const char *)wide, place, from, to, D);
+#define MIX_WIDE_HEADS(D, ...) BY_HEADS(MIX_WIDE, D)
+static void mix_wide(query *q, int heads, const float *wide, int place, int from, int to, int d) {
+  BY_WIDTH(MIX_WIDE_HEADS, )
+}
+INLINE void mix_tile(const int kind, query *q, int tokens, int heads, span values, int place, const int d) {
+  float wide[VALUE_BLOCK * WIDEST_HEAD];
+  for (int at = 0; at < values.count; at += VALUE_BLOCK) {
+    const int n = values.count - at < VALUE_BLOCK ? values.count - at : VALUE_BLOCK;
+    for (int j = 0; j < n; j++)
+      for (int c = 0; c < d; c += LANES)
+        store_part(wide + j * d + c, load_cached(kind, values.v + (int64_t)(at + j) * d * cached_size(kind), c, d), d - c);
+    for (int t = 0; t < tokens; t++) {
+      query *own = q + t * heads;
+      const int start = own->first - place - at, end = start + own->count;
+      mix_wide(own, heads, wide, place + at, start > 0 ? start : 0, end < n ? end : n, d);
+    }
+  }
+}
+
+/* ---- z of the queries of a few tokens, a few heads each */
+
+static void begin_mix(const model *m, const int kind, query *q, int queries, const span *spans, int n_spans) {
+  for (int h = 0; h < queries; h++) {
+    exponentiate(m, &q[h]);
+    if (kind == CACHE_INT8) scale_shares(&q[h], spans, n_spans);
+    memset(q[h].z, 0, (size_t)m->d_head * sizeof(float));
+  }
+}
+
+#define ATTEND_ONE(HEADS, D, KIND)                                                               \
+  {                                                                                              \
+    score_all(KIND, q, HEADS, HEADS, spans, n_spans, D);                                         \
+    begin_mix(m, KIND, q, HEADS, spans, n_spans);                                                \
+    for (int s = 0, place = 0; s < n_spans; place += spans[s++].count)                           \
+      mix_values(KIND, q, HEADS, spans[s].v, place, 0, spans[s].count, D);                       \
+  }
+#define ATTEND_HEADS(D, KIND) BY_HEADS(ATTEND_ONE, D, KIND)
+#define ATTEND_TILE(D, KIND)                                                                     \
+  {                                                                                              \
+    score_all(KIND, q, queries, 0, spans, n_spans, D);                                           \
+    begin_mix(m, KIND, q, queries, spans, n_spans);                                              \
+    for (int s = 0, place = 0; s < n_spans; place += spans[s++].count)                           \
+      mix_tile(KIND, q, tokens, heads, spans[s], place, D);                                      \
+  }
+#define ATTEND(KIND)                                                                             \
+  case KIND:                                                                                     \
+    if (tokens == 1) { BY_WIDTH(ATTEND_HEADS, KIND) } else { BY_WIDTH(ATTEND_TILE, KIND) }       \
+    break;
+
+static void attend(const model *m, int kind, int heads, query *q, int tokens, const span *spans, int n_spans) {
+  const int d = m->d_head, queries = tokens * heads;
+  if (kind == CACHE_INT8) for (int h = 0; h < queries; h++) round_query(&q[h], d);
+  switch (kind) {
+    ATTEND(CACHE_FLOAT32)
+    ATTEND(CACHE_FLOAT16)
+    ATTEND(CACHE_BFLOAT16)
+    ATTEND(CACHE_INT8)
+  }
+  for (int h = 0; h < queries; h++)
+    for (int c = 0; c < d; c += LANES) store_part(q[h].z + c, load_part(q[h].z + c, d - c) / q[h].total, d - c);
 }
 #endif

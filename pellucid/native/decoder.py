@@ -230,8 +230,8 @@ class NativeDecoder:
         caches = list(dict.fromkeys(cache for cache, _ in rows))
         if is_explicit(self.module) or not all(map(can_read, caches)):
             return self.module.forward_packed(rows, wanted)
-        if any(cache.ring for cache in caches) and sum(len(some) for _, some in rows) > len(caches):
-            return self._read_singly(rows, wanted)
+        if len(caches) < len(rows) and any(cache.ring for cache in caches):
+            return self._read_in_turn(rows, wanted)  # a ring takes the tokens of one segment at a time
         watcher = begin_call(self.module)
         ids, positions, places = list[int](), list[int](), list[int]()
         for cache, some in rows:
@@ -288,15 +288,13 @@ class NativeDecoder:
         """Runs `Transformer.forward_cached`: rows in one rectangle are the module's."""
         return self.module.forward_cached(ids, cache, lengths, last_only)
 
-    def _read_singly(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
-        """Reads one token at a time where slots are a ring: a token overwrites what a later one does not
-        see."""
-        found, at, chosen = [], 0, set(wanted)
+    def _read_in_turn(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
+        """Reads the segments of a text one after another."""
+        found, at = [], 0
         for cache, some in rows:
-            for id in some:
-                logits = self.forward_packed([(cache, [id])], [0] if at in chosen else [])
-                found.append(logits)
-                at += 1
+            own = [place - at for place in wanted if at <= place < at + len(some)]
+            found.append(self.forward_packed([(cache, some)], own))
+            at += len(some)
         return torch.cat(found)
 
     def _run(self, call: TokenCall, logits: Tensor, recorded: "CallValues | None") -> None:

@@ -18,7 +18,10 @@ from pathlib import Path
 from pellucid.errors import PellucidError, UsageError, unknown
 
 HERE = Path(__file__).parent
-SOURCES = ("step.c", "decoder.c", "pool.c", "attention.h", "model.h", "pool.h", "products.h", "vector.h")
+SOURCES = (
+    *("step.c", "decoder.c", "pool.c", "attention.h", "cached.h", "model.h", "pool.h", "products.h"),
+    "vector.h",
+)
 FLAGS = ("-std=gnu11", "-fPIC", "-fno-math-errno", "-ffp-contract=off", "-Wno-psabi")
 SETS = {
     "avx512": ("-O3", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"),
@@ -55,6 +58,7 @@ def load_library() -> ctypes.CDLL:
     raise NoLibrary("this machine has none of the instruction sets of the compiled decoder.")
 
 
+@cache
 def _may_have(name: str) -> bool:
     """Whether the processor may have an instruction set, so that those it lacks are not built."""
     if name == "portable":

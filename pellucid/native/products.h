@@ -17,6 +17,7 @@
 #else
 #define UNROLL /* vectors are many registers here: the compiler knows better */
 #endif
+#define ROWS (2 * TILE) /* of weights that meet all of many tokens before the next rows do */
 #define AHEAD 4096 /* bytes of weights that are asked for before they are used */
 #define LIMIT 32512.0f /* the largest rounded input: 127 times 256, so that its upper byte is signed */
 
@@ -36,9 +37,12 @@ static void round_group(const input *in, int token, int group) {
   vf a = load(in->x + at), b = load(in->x + at + LANES);
   float most = largest_lane(larger(magnitude(a), magnitude(b)));
   float scale = most / LIMIT, factor = LIMIT / most;
-  if (sum_lanes((a - a) + (b - b)) != 0.0f) scale = NAN, factor = 0.0f; /* an Inf or NaN stays one */
+  if (any((a - a) + (b - b) != splat(0.0f))) scale = NAN, factor = 0.0f; /* an Inf or NaN stays one */
   else if (most < 1e-30f) scale = 0.0f, factor = 0.0f;
-  int32_t q[GROUP], sum = 0;
+  vi sums = {};
+#if !defined(__AVX512VNNI__)
+  int32_t q[GROUP];
+#endif
   for (int half = 0; half < 2; half++) {
     vf x = round_even((half ? b : a) * factor);
     if (scale != scale) x = splat(0.0f);
@@ -47,10 +51,12 @@ static void round_group(const input *in, int token, int group) {
     vi high = (rounded + 128) >> 8, low = rounded - (high << 8);
     _mm_storeu_si128((void *)(in->high + at + LANES * half), _mm512_cvtepi32_epi8((__m512i)high));
     _mm_storeu_si128((void *)(in->low + at + LANES * half), _mm512_cvtepi32_epi8((__m512i)low));
-#endif
+#else
     *(vi_any *)(q + LANES * half) = rounded;
+#endif
+    sums = sums + rounded;
   }
-  for (int i = 0; i < GROUP; i++) sum += q[i];
+  const int32_t sum = sum_integers(sums);
 #if defined(__AVX512VNNI__)
 #elif defined(__AVX2__) /* multiplies pairs of 16-bit integers: the even and the odd bytes of four weights */
   static const int PAIRED[4] = {0, 2, 1, 3};
@@ -142,6 +148,7 @@ INLINE void multiply_tile(const matrix *m, const int bits, const int has_minimum
                           int first, const int tokens, vf *y) {
   const uint8_t *block = (const uint8_t *)m->data + tile * m->groups * m->stride;
   const int start = block_start(m);
+  const int64_t ahead = ROWS / TILE * m->groups * m->stride;
   UNROLL for (int t = 0; t < tokens; t++) y[t] = splat(0.0f);
   for (int g = 0; g < m->groups; g++, block += m->stride) {
     int64_t at[MOST_TOKENS];
@@ -149,6 +156,8 @@ INLINE void multiply_tile(const matrix *m, const int bits, const int has_minimum
     UNROLL for (int t = 0; t < tokens; t++) at[t] = (first + t) * in->width + (int64_t)g * GROUP;
     if (tokens <= 2) /* the weights come from memory: the hardware stops at the end of a page */
       UNROLL for (int i = 0; i < start + (bits == 8 ? 512 : 256); i += 64) __builtin_prefetch(block + AHEAD + i, 0, 3);
+    else if (!first) /* the first of many tokens: the tiles after these, which the others use again and again */
+      for (int i = 0; i < (bits == 8 ? 512 : 256); i += 64) __builtin_prefetch(block + ahead + i, 0, 2);
     add_products(block + start, bits, in, at, tokens, sums);
     vf scales = load_half((const uint16_t *)block);
     UNROLL for (int t = 0; t < tokens; t++) {
@@ -237,7 +246,7 @@ INLINE void multiply_few(const matrix *m, const input *in, int from, int to, int
 
 static void multiply(const matrix *m, const input *in, int from, int to, int tokens, float *y, int64_t stride) {
   /* a few rows at a time, so that they stay in the nearest cache while every token meets them */
-  const int rows = tokens <= 4 ? to - from : 2 * TILE;
+  const int rows = tokens <= 4 ? to - from : ROWS;
   for (int row = from; row < to; row += rows) {
     int end = row + rows < to ? row + rows : to, t = 0;
     if (is_rounded(m))

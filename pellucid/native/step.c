@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "attention.h"
+#include "cached.h"
 #include "model.h"
 #include "pool.h"
 #include "products.h"
@@ -87,6 +88,13 @@ typedef struct {
   int threads, first, tokens; /* the block of the call's tokens that is being computed */
   float *x, *normed, *q, *k, *v, *z, *out, *gate, *up, *scores;
   int64_t score_width;
+  int token[BLOCK_TOKENS]; /* of the call, at each place of the block */
+  int wanted[BLOCK_TOKENS], n_wanted, logits_at; /* the places whose logits are wanted, and the first of these */
+  int tile; /* tokens that attend together */
+  int starts[BLOCK_TOKENS + 1], n_runs; /* tokens of one text that follow one another are a run */
+  int run_of[BLOCK_TOKENS];
+  char *staged_k, *staged_v; /* [K block D]: what a ring takes when no token of the block needs what it replaces */
+  float *staged_k_scale, *staged_v_scale;
   input of_stream, of_z, of_hidden;
 } step;
 
@@ -134,10 +142,10 @@ static void embed(const step *s, int thread) {
   const int n = m->d_model;
   for (int t = thread; t < s->tokens; t += s->threads) {
     float *x = s->x + t * pad(n);
-    embed_token(&m->embed, s->c->ids[s->first + t], x);
+    embed_token(&m->embed, s->c->ids[s->token[t]], x);
     keep(s, EMBEDDED, 0, t, x, 0, n, n);
     if (m->position_rows) {
-      const float *row = m->position_rows + (int64_t)s->c->positions[s->first + t] * n;
+      const float *row = m->position_rows + (int64_t)s->c->positions[s->token[t]] * n;
       for (int i = 0; i < n; i++) x[i] = x[i] + row[i];
     }
     keep(s, POSITIONED, 0, t, x, 0, n, n);
@@ -185,6 +193,39 @@ static void project(const step *s, const layer *l, int index, int thread) {
   }
 }
 
+/* The tokens of each text in the block, from `starts[i]` to `starts[i + 1]`. */
+static void find_runs(step *s) {
+  const int32_t *rows = s->c->rows, *positions = s->c->positions;
+  s->n_runs = 0;
+  for (int t = 0; t < s->tokens; t++) {
+    const int at = s->token[t], before = t ? s->token[t - 1] : 0;
+    const int follows = t && rows[at] == rows[before] && positions[at] == positions[before] + 1;
+    if (!follows) s->starts[s->n_runs++] = t;
+    s->run_of[t] = s->n_runs - 1;
+  }
+  s->starts[s->n_runs] = s->tokens;
+}
+
+INLINE int run_length(const step *s, int run) { return s->starts[run + 1] - s->starts[run]; }
+
+/* Whether a token's key and value wait beside its ring: a ring has no room for a token and what it replaces. */
+INLINE int is_staged(const step *s, int t) {
+  return s->c->caches[s->c->rows[s->token[t]]].ring && run_length(s, s->run_of[t]) > 1;
+}
+
+/* Staged keys and values of a head from token t on. */
+INLINE span find_staged(const step *s, int head, int t, int count) {
+  const int64_t at = (int64_t)head * BLOCK_TOKENS + t, bytes = at * s->m->d_head * cached_size(s->c->cache);
+  return (span){s->staged_k + bytes, s->staged_v + bytes, s->staged_k_scale + at, s->staged_v_scale + at, count};
+}
+
+/* The slot of a token in its text's cache. */
+INLINE span find_slot(const step *s, int index, int head, int t) {
+  const cache_row *row = &s->c->caches[s->c->rows[s->token[t]]];
+  const int position = s->c->positions[s->token[t]];
+  return find_slots(row, s->c->cache, index, head, s->m->d_head, row->ring ? position % row->ring : position, 1);
+}
+
 /* Normalizes and rotates one head of a query or key, in place. */
 static void place_head(const step *s, const norm *nm, int name, int index, int t, int head, int heads, float *x) {
   const model *m = s->m;
@@ -196,7 +237,7 @@ static void place_head(const step *s, const norm *nm, int name, int index, int t
     keep(s, name, index, t, own, at, at + d, width);
   }
   if (m->cos_sin) {
-    rotate(m, s->c->positions[s->first + t], own + at, kept);
+    rotate(m, s->c->positions[s->token[t]], own + at, kept);
     memcpy(own + at, kept, (size_t)d * sizeof(float));
     keep(s, name + 2, index, t, own, at, at + d, width);
   }
@@ -213,41 +254,91 @@ static void place_heads(const step *s, const layer *l, int index, int thread) {
     }
     head -= m->n_head;
     place_head(s, &l->k_norm, K_NORMED, index, t, head, m->n_kv_head, s->k);
-    const cache_row *row = &s->c->caches[s->c->rows[s->first + t]];
-    int64_t slot = s->c->positions[s->first + t], start = head * row->head_stride;
-    if (row->ring) slot %= row->ring;
-    float *k_scale = s->c->cache == CACHE_INT8 ? row->k_scale[index] + start : 0;
-    float *v_scale = s->c->cache == CACHE_INT8 ? row->v_scale[index] + start : 0;
-    const int64_t size = s->c->cache == CACHE_FLOAT32 ? 4 : s->c->cache == CACHE_INT8 ? 1 : 2;
-    const float *k = s->k + (int64_t)t * width + head * d, *v = s->v + (int64_t)t * width + head * d;
-    store_cached(s->c->cache, k, (char *)row->k[index] + start * d * size, slot, d, k_scale);
-    store_cached(s->c->cache, v, (char *)row->v[index] + start * d * size, slot, d, v_scale);
+    const span own = is_staged(s, t) ? find_staged(s, head, t, 1) : find_slot(s, index, head, t);
+    store_cached(s->c->cache, s->k + (int64_t)t * width + head * d, own.k, d, own.k_scale);
+    store_cached(s->c->cache, s->v + (int64_t)t * width + head * d, own.v, d, own.v_scale);
   }
 }
 
+/* Moves staged keys and values to their rings: of each text, the last that a ring holds. */
+static void commit_staged(const step *s, int index, int thread) {
+  const int kind = s->c->cache, heads = s->m->n_kv_head;
+  const size_t bytes = (size_t)(s->m->d_head * cached_size(kind));
+  for (int unit = thread; unit < s->tokens * heads; unit += s->threads) {
+    const int t = unit / heads, head = unit % heads;
+    if (!is_staged(s, t) || s->starts[s->run_of[t] + 1] - t > s->c->caches[s->c->rows[s->token[t]]].ring) continue;
+    const span from = find_staged(s, head, t, 1), to = find_slot(s, index, head, t);
+    memcpy(to.k, from.k, bytes);
+    memcpy(to.v, from.v, bytes);
+    if (kind == CACHE_INT8) *to.k_scale = *from.k_scale, *to.v_scale = *from.v_scale;
+  }
+}
+
+/* The keys that tokens t … t + count of a run see, from the oldest of the first on; returns how many spans. */
+static int find_keys(const step *s, int index, int head, int t, int count, int oldest, span *spans) {
+  const cache_row *row = &s->c->caches[s->c->rows[s->token[t]]];
+  const int d = s->m->d_head, kind = s->c->cache, end = s->c->positions[s->token[t]] + count;
+  if (!is_staged(s, t)) return find_positions(row, kind, index, head, d, oldest, end - oldest, spans);
+  int start = s->starts[s->run_of[t]], begin = s->c->positions[s->token[start]];
+  int n = 0;
+  if (oldest < begin) n = find_positions(row, kind, index, head, d, oldest, begin - oldest, spans);
+  else start += oldest - begin, begin = oldest;
+  spans[n++] = find_staged(s, head, start, end - begin);
+  return n;
+}
+
+/* Attention of `count` tokens from t on, for some heads from `first` on that share a key head. */
+static void attend_tokens(const step *s, const layer *l, int index, int t, int count, int first, int heads, int thread) {
+  const model *m = s->m;
+  const int d = m->d_head, all = m->n_head * d, at = first * d;
+  query q[MOST_HEADS * TILE_TOKENS];
+  int base = 0;
+  for (int i = 0; i < count; i++) {
+    const int position = s->c->positions[s->token[t + i]];
+    const int oldest = m->window && position - m->window + 1 > 0 ? position - m->window + 1 : 0;
+    if (!i) base = oldest;
+    for (int h = 0; h < heads; h++) {
+      query *one = &q[i * heads + h];
+      memcpy(one->x, s->q + (int64_t)(t + i) * all + at + h * d, (size_t)d * sizeof(float));
+      memset(one->x + d, 0, (size_t)(WIDEST_HEAD - d < LANES ? WIDEST_HEAD - d : LANES) * sizeof(float));
+      one->scores = s->scores + ((int64_t)thread * MOST_HEADS * s->tile + i * heads + h) * s->score_width;
+      one->z = s->of_z.x + (t + i) * s->of_z.width + at + h * d;
+      one->first = oldest - base, one->count = position - oldest + 1, one->head = first + h;
+    }
+  }
+  span spans[MOST_SPANS];
+  const int n = find_keys(s, index, first / (m->n_head / m->n_kv_head), t, count, base, spans);
+  attend(m, s->c->cache, heads, q, count, spans, n);
+  for (int i = 0; i < count; i++) {
+    keep(s, Z, index, t + i, s->of_z.x + (t + i) * s->of_z.width, at, at + heads * d, all);
+    if (d % GROUP == 0 && is_rounded(&l->o))
+      for (int g = at / GROUP; g < (at + heads * d) / GROUP; g++) round_group(&s->of_z, t + i, g);
+  }
+}
+
+/* Tokens of one text in tiles; of several texts one each, heads that share keys together, as many for each thread. */
 static void attend_all(const step *s, const layer *l, int index, int thread) {
   const model *m = s->m;
-  const int d = m->d_head, all = m->n_head * d, group = m->n_head / m->n_kv_head;
-  const int rounds_here = d % GROUP == 0 && is_rounded(&l->o);
-  /* heads that share keys are computed together, unless there is then too little for every thread */
-  const int at_once = s->tokens * m->n_kv_head < s->threads ? 1 : group < MOST_HEADS ? group : MOST_HEADS;
-  const int parts = (group + at_once - 1) / at_once, units = m->n_kv_head * parts;
-  float *scores = s->scores + thread * MOST_HEADS * s->score_width;
-  for (int unit = thread; unit < s->tokens * units; unit += s->threads) {
-    int t = unit / units, first = unit % units / parts * group + unit % parts * at_once;
-    int heads = group - unit % parts * at_once < at_once ? group - unit % parts * at_once : at_once, at = first * d;
-    const cache_row *row = &s->c->caches[s->c->rows[s->first + t]];
-    float q[MOST_HEADS * WIDEST_HEAD], *z = s->of_z.x + t * s->of_z.width;
-    for (int h = 0; h < heads; h++) {
-      float *one = q + h * WIDEST_HEAD;
-      memcpy(one, s->q + (int64_t)t * all + at + h * d, (size_t)d * sizeof(float));
-      memset(one + d, 0, (size_t)(WIDEST_HEAD - d < LANES ? WIDEST_HEAD - d : LANES) * sizeof(float));
+  const int group = m->n_head / m->n_kv_head;
+  if (s->n_runs == s->tokens) {
+    int from, to;
+    share(s->tokens * m->n_head, 1, s->threads, thread, &from, &to);
+    for (int unit = from, heads; unit < to; unit += heads) {
+      const int first = unit % m->n_head;
+      heads = group - first % group < MOST_HEADS ? group - first % group : MOST_HEADS;
+      if (heads > to - unit) heads = to - unit;
+      attend_tokens(s, l, index, unit / m->n_head, 1, first, heads, thread);
     }
-    attend(m, s->c->cache, row, index, first, heads, s->c->positions[s->first + t], q, z + at, scores, s->score_width);
-    keep(s, Z, index, t, z, at, at + heads * d, all);
-    if (rounds_here)
-      for (int g = at / GROUP; g < (at + heads * d) / GROUP; g++) round_group(&s->of_z, t, g);
+    return;
   }
+  for (int run = 0, unit = 0; run < s->n_runs; run++)
+    for (int t = s->starts[run]; t < s->starts[run + 1]; t += s->tile)
+      for (int head = 0; head < m->n_kv_head; head++)
+        for (int part = 0; part < group; part += MOST_HEADS, unit++) {
+          if (unit % s->threads != thread) continue;
+          const int left = s->starts[run + 1] - t, heads = group - part < MOST_HEADS ? group - part : MOST_HEADS;
+          attend_tokens(s, l, index, t, left < s->tile ? left : s->tile, head * group + part, heads, thread);
+        }
 }
 
 static void round_input(const step *s, const input *in, int n, int thread) {
@@ -294,27 +385,56 @@ static void activate_hidden(const step *s, const layer *l, int index, int thread
   }
 }
 
+/* The block's tokens, and those of them whose logits are wanted. */
+static void begin_block(step *s, int tokens) {
+  s->tokens = tokens;
+  for (int t = 0; t < tokens; t++) s->token[t] = s->first + t;
+  s->n_wanted = s->logits_at = 0;
+  for (int i = 0; i < s->c->n_wanted; i++) {
+    int token = s->c->wanted[i] - s->first;
+    if (token < 0) s->logits_at = i + 1;
+    else if (token < tokens) s->wanted[s->n_wanted++] = token;
+  }
+  find_runs(s);
+}
+
+/* Whether the last block of the model needs the wanted tokens alone, once the keys and values of all are kept. */
+static int can_narrow(const step *s) {
+  if (s->c->recorded || s->n_wanted == s->tokens) return 0;
+  for (int t = 0; t < s->tokens; t++)
+    if (is_staged(s, t)) return 0;
+  return 1;
+}
+
+/* Moves the wanted tokens to the first places; the others are not computed any further. */
+static void narrow(step *s) {
+  const int64_t width = (int64_t)s->m->n_head * s->m->d_head, n = pad(s->m->d_model);
+  for (int i = 0; i < s->n_wanted; i++) {
+    const int from = s->wanted[i];
+    memmove(s->q + i * width, s->q + from * width, (size_t)width * sizeof(float));
+    memmove(s->x + i * n, s->x + from * n, (size_t)n * sizeof(float));
+    s->token[i] = s->token[from];
+    s->wanted[i] = i;
+  }
+  s->tokens = s->n_wanted;
+  find_runs(s);
+}
+
 /* Logits of the wanted tokens of this block: their final norm replaces the stream's first rows. */
 static void unembed(step *s, int thread) {
   const model *m = s->m;
-  const int n = m->d_model;
-  int found = 0, at[BLOCK_TOKENS], place = 0;
-  for (int i = 0; i < s->c->n_wanted; i++) {
-    int token = s->c->wanted[i] - s->first;
-    if (token < 0) place = i + 1;
-    else if (token < s->tokens) at[found++] = token;
-  }
+  const int n = m->d_model, found = s->n_wanted;
   for (int i = thread; i < found; i += s->threads) {
     float *y = s->of_stream.x + i * s->of_stream.width;
-    normalize(&m->final_norm, s->x + at[i] * pad(n), y, n, 0, n);
-    keep(s, FINAL_NORM, 0, at[i], y, 0, n, n);
+    normalize(&m->final_norm, s->x + s->wanted[i] * pad(n), y, n, 0, n);
+    keep(s, FINAL_NORM, 0, s->wanted[i], y, 0, n, n);
     if (is_rounded(&m->unembed))
       for (int g = 0; g * GROUP < n; g++) round_group(&s->of_stream, i, g);
   }
   barrier_wait(&s->wait);
   int from, to;
   share(m->vocab_size, GROUP, s->threads, thread, &from, &to);
-  if (found) multiply(&m->unembed, &s->of_stream, from, to, found, s->c->logits + (int64_t)place * m->vocab_size, m->vocab_size);
+  if (found) multiply(&m->unembed, &s->of_stream, from, to, found, s->c->logits + (int64_t)s->logits_at * m->vocab_size, m->vocab_size);
   barrier_wait(&s->wait);
 }
 
@@ -322,6 +442,7 @@ static void run_block(void *argument, int thread) {
   step *s = argument;
   const model *m = s->m;
   barrier *wait = &s->wait;
+  const int narrows = can_narrow(s);
   embed(s, thread);
   barrier_wait(wait);
   for (int i = 0; i < m->n_layer; i++) {
@@ -335,9 +456,14 @@ static void run_block(void *argument, int thread) {
     barrier_wait(wait);
     place_heads(s, l, i, thread);
     barrier_wait(wait);
+    if (narrows && i == m->n_layer - 1) {
+      if (!thread) narrow(s);
+      barrier_wait(wait);
+    }
     attend_all(s, l, i, thread);
     prefetch(s, &l->o, thread);
     barrier_wait(wait);
+    if (s->n_runs < s->tokens) commit_staged(s, i, thread);
     if (is_rounded(&l->o) && m->d_head % GROUP) {
       round_input(s, &s->of_z, m->n_head * m->d_head, thread);
       barrier_wait(wait);
@@ -375,8 +501,8 @@ static void lay_out_input(input *in, int tokens, int64_t n, char **place) {
   in->sum = take(place, count / GROUP * 4);
 }
 
-/* Lays out the working memory from `place` on, and returns its bytes. */
-static size_t lay_out(step *s, int tokens, int longest, char *start) {
+/* Lays out the working memory from `start` on, and returns its bytes, of which the first `zeros` begin as zeros. */
+static size_t lay_out(step *s, int tokens, int longest, char *start, size_t *zeros) {
   const model *m = s->m;
   char *place = start;
   const int64_t heads = (int64_t)m->n_head * m->d_head, kv = (int64_t)m->n_kv_head * m->d_head;
@@ -392,7 +518,13 @@ static size_t lay_out(step *s, int tokens, int longest, char *start) {
   s->gate = take(&place, (size_t)(tokens * pad(m->d_ff)) * 4);
   s->up = take(&place, (size_t)(tokens * pad(m->d_ff)) * 4);
   s->score_width = pad(longest) + GROUP;
-  s->scores = take(&place, (size_t)(s->threads * MOST_HEADS * s->score_width) * 4);
+  const int64_t staged = (int64_t)(s->tile > 1 ? BLOCK_TOKENS : 0) * m->n_kv_head;
+  s->staged_k = take(&place, (size_t)(staged * m->d_head) * 4);
+  s->staged_v = take(&place, (size_t)(staged * m->d_head) * 4);
+  s->staged_k_scale = take(&place, (size_t)staged * 4);
+  s->staged_v_scale = take(&place, (size_t)staged * 4);
+  *zeros = (size_t)(place - start);
+  s->scores = take(&place, (size_t)(s->threads * MOST_HEADS * s->tile * s->score_width) * 4);
   return (size_t)(place - start);
 }
 
@@ -402,14 +534,14 @@ int run_step(const model *m, const call *c) {
   for (int i = 0; i < c->n_tokens; i++) longest = c->positions[i] >= longest ? c->positions[i] + 1 : longest;
   int threads = pool_begin(c->threads);
   int tokens = c->n_tokens < BLOCK_TOKENS ? c->n_tokens : BLOCK_TOKENS;
-  step s = {.m = m, .c = c, .threads = threads};
-  size_t bytes = lay_out(&s, tokens, longest, 0);
+  step s = {.m = m, .c = c, .threads = threads, .tile = tokens < TILE_TOKENS ? tokens : TILE_TOKENS};
+  size_t zeros, bytes = lay_out(&s, tokens, longest, 0, &zeros);
   char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
-  if (memory) memset(memory, 0, bytes);
+  if (memory) memset(memory, 0, zeros);
   s.wait.count = threads;
-  if (memory) lay_out(&s, tokens, longest, memory);
+  if (memory) lay_out(&s, tokens, longest, memory, &zeros);
   for (s.first = 0; memory && s.first < c->n_tokens; s.first += tokens) {
-    s.tokens = c->n_tokens - s.first < tokens ? c->n_tokens - s.first : tokens;
+    begin_block(&s, c->n_tokens - s.first < tokens ? c->n_tokens - s.first : tokens);
     pool_run(run_block, &s, threads);
   }
   pool_end(threads);

@@ -54,7 +54,28 @@ INLINE float sum_lanes(vf x) {
     for (int i = 0; i < half; i++) t[i] = t[i] + t[i + half];
   return t[0];
 }
+INLINE int32_t sum_integers(vi x) { /* in any order: they are exact */
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_epi32((__m512i)x);
+#else
+  int32_t sum = 0;
+  for (int i = 0; i < LANES; i++) sum += x[i];
+  return sum;
+#endif
+}
+INLINE int any(vi mask) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#else
+  int found = 0;
+  for (int i = 0; i < LANES; i++) found |= mask[i];
+  return found != 0;
+#endif
+}
 INLINE float largest_lane(vf x) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps((__m512)x);
+#endif
   float t[LANES], found;
   store(t, x);
   found = t[0];
@@ -75,12 +96,48 @@ INLINE float largest_lane(vf x) {
    SHUFFLE(a, b, i0 + half, i1 + half, i2 + half, i3 + half, i4 + half, i5 + half, i6 + half, i7 + half,           \
            i0 + 16 + half, i1 + 16 + half, i2 + 16 + half, i3 + 16 + half, i4 + 16 + half, i5 + 16 + half,         \
            i6 + 16 + half, i7 + 16 + half))
-INLINE vf sum_lanes_of_16(vf *x) {
+static __attribute__((noinline)) vf sum_lanes_of_16(vf *x) { /* once for all callers: it is long */
   for (int i = 0; i < 8; i++) x[i] = ADD_HALVES(x[2 * i], x[2 * i + 1], 0, 1, 2, 3, 4, 5, 6, 7, 8);
   for (int i = 0; i < 4; i++) x[i] = ADD_HALVES(x[2 * i], x[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11, 4);
   for (int i = 0; i < 2; i++) x[i] = ADD_HALVES(x[2 * i], x[2 * i + 1], 0, 1, 4, 5, 8, 9, 12, 13, 2);
   return ADD_HALVES(x[0], x[1], 0, 2, 4, 6, 8, 10, 12, 14, 1);
 }
+
+/* Row i becomes column i of 16 vectors: the bits of a lane's and a vector's number change places, one by one. */
+#if defined(__AVX512F__)
+#define SWAP_HALVES(a, b, i0, i1, i2, i3, i4, i5, i6, i7, half)                                                    \
+  do {                                                                                                             \
+    const vf low = a, high = b;                                                                                    \
+    a = PICK_HALVES(low, high, i0, i1, i2, i3, i4, i5, i6, i7, half);                                              \
+    b = PICK_HALVES(low, high, i0 + half, i1 + half, i2 + half, i3 + half, i4 + half, i5 + half, i6 + half,        \
+                    i7 + half, half);                                                                              \
+  } while (0)
+#define PICK_HALVES(a, b, i0, i1, i2, i3, i4, i5, i6, i7, half) \
+  (half == 8 ? SHUFFLE(a, b, i0, i1, i2, i3, i4, i5, i6, i7, i0 + 16, i1 + 16, i2 + 16, i3 + 16, i4 + 16, i5 + 16, i6 + 16, i7 + 16) \
+   : half == 4 ? SHUFFLE(a, b, i0, i1, i2, i3, i0 + 16, i1 + 16, i2 + 16, i3 + 16, i4, i5, i6, i7, i4 + 16, i5 + 16, i6 + 16, i7 + 16) \
+   : half == 2 ? SHUFFLE(a, b, i0, i1, i0 + 16, i1 + 16, i2, i3, i2 + 16, i3 + 16, i4, i5, i4 + 16, i5 + 16, i6, i7, i6 + 16, i7 + 16) \
+               : SHUFFLE(a, b, i0, i0 + 16, i1, i1 + 16, i2, i2 + 16, i3, i3 + 16, i4, i4 + 16, i5, i5 + 16, i6, i6 + 16, i7, i7 + 16))
+INLINE void transpose_16(vf *x) {
+  _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) SWAP_HALVES(x[i], x[i + 8], 0, 1, 2, 3, 4, 5, 6, 7, 8);
+  _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) {
+    const int at = i / 4 * 8 + i % 4;
+    SWAP_HALVES(x[at], x[at + 4], 0, 1, 2, 3, 8, 9, 10, 11, 4);
+  }
+  _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) {
+    const int at = i / 2 * 4 + i % 2;
+    SWAP_HALVES(x[at], x[at + 2], 0, 1, 4, 5, 8, 9, 12, 13, 2);
+  }
+  _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) SWAP_HALVES(x[2 * i], x[2 * i + 1], 0, 2, 4, 6, 8, 10, 12, 14, 1);
+}
+#else
+INLINE void transpose_16(vf *x) {
+  float rows[LANES][LANES], columns[LANES][LANES];
+  for (int i = 0; i < LANES; i++) store(rows[i], x[i]);
+  for (int i = 0; i < LANES; i++)
+    for (int j = 0; j < LANES; j++) columns[j][i] = rows[i][j];
+  for (int i = 0; i < LANES; i++) x[i] = load(columns[i]);
+}
+#endif
 
 /* ---- 16-bit floats */
 

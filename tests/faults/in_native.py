@@ -137,9 +137,10 @@ def attention_scale_of_a_long_call(patch: Patch) -> None:
     patch.setattr(NativeDecoder, "_run", wrong)
 
 
-@fault("state", subject="window", check="native scheduled", at="blocks.0.attn.q_rot … z")
+@fault("state", subject="window", check="native scheduled", at="logits")
 def ring_of_the_compiled_decoder_is_a_slot_short(patch: Patch) -> None:
-    """In a window's ring, a new key overwrites the oldest one that is still seen."""
+    """In a window's ring, a new key overwrites the oldest one that is still seen. A chunk, whose keys wait
+    until all are seen, has other logits than its tokens one by one."""
     right = NativeDecoder._describe_row
 
     def wrong(self: Any, cache: Any) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 from pellucid.config import ModelConfig
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
-from pellucid.native.decoder import Decoder
+from pellucid.native.decoder import NativeDecoder
 from pellucid.quantized import Scheme, quantize
 
 SIZES = {
@@ -99,7 +99,10 @@ def make_ids(count: int, seed: int = 0, vocab_size: int = SIZES["vocab_size"]) -
 
 
 def read_chunks(
-    decoder: Decoder, ids: Sequence[int], chunks: Sequence[int], cache_dtype: torch.dtype = torch.float32
+    decoder: Transformer | NativeDecoder,
+    ids: Sequence[int],
+    chunks: Sequence[int],
+    cache_dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Returns the logits [T V] of ids that are read in chunks of these lengths."""
     cache = Cache(decoder.config, 1, decoder.config.context_length, dtype=cache_dtype)

@@ -66,10 +66,40 @@ def test_texts_read_together_have_the_bits_of_each_alone(cache: torch.dtype) -> 
     assert torch.equal(together, torch.stack(alone))
 
 
+@pytest.mark.parametrize("cache", [torch.float32, torch.float16, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_in_tiles_have_the_bits_of_single_ones(family: str, cache: torch.dtype) -> None:
+    """Of a text longer than a block of a call, and than the window's ring."""
+    decoder, ids = NativeDecoder(make_module(family), threads=2), make_ids(80)
+    single = read_chunks(decoder, ids, [1] * 80, cache)
+    for chunks in ([80], [5, 70, 5], [17, 2, 61]):
+        assert torch.equal(single, read_chunks(decoder, ids, chunks, cache))
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_logits_that_are_wanted_alone_have_the_bits_of_all(family: str) -> None:
+    decoder, ids = NativeDecoder(make_module(family, INT4), threads=2), make_ids(75)
+    every = read_chunks(decoder, ids, [75])
+    for wanted in ([], [74], [0, 1, 40, 63, 64, 70], [66]):
+        cache = Cache(decoder.config, 1, 80, dtype=torch.float32)
+        with torch.no_grad():
+            assert torch.equal(decoder.forward_packed([(cache, ids)], wanted), every[wanted])
+
+
+def test_segments_of_one_text_in_a_ring_are_read_in_turn() -> None:
+    decoder, ids = NativeDecoder(make_module("mistral")), make_ids(60)
+    every = read_chunks(decoder, ids, [60])
+    cache = Cache(decoder.config, 1, 80, dtype=torch.float32)
+    with torch.no_grad():
+        found = decoder.forward_packed([(cache, ids[:25]), (cache, ids[25:])], [24, 25, 59])
+    assert torch.equal(found, every[[24, 25, 59]])
+
+
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("weights", SCHEMES)
+@pytest.mark.parametrize("cache", [torch.float16, torch.int8], ids=str)
 def test_every_instruction_set_has_the_same_bits(
-    name: str, weights: str, monkeypatch: pytest.MonkeyPatch
+    name: str, weights: str, cache: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not load_set(name).pellucid_is_supported():
         pytest.skip(f"this machine does not have {name}")
@@ -77,9 +107,9 @@ def test_every_instruction_set_has_the_same_bits(
     for family in ("llama", "gpt2", "qwen3"):
         module = make_module(family, SCHEMES[weights])
         monkeypatch.delenv("PELLUCID_NATIVE", raising=False)
-        usual = read_chunks(NativeDecoder(module), ids, [LENGTH - 1, 1], torch.float16)
+        usual = read_chunks(NativeDecoder(module), ids, [LENGTH - 1, 1], cache)
         monkeypatch.setenv("PELLUCID_NATIVE", name)
-        assert torch.equal(usual, read_chunks(NativeDecoder(module), ids, [LENGTH - 1, 1], torch.float16))
+        assert torch.equal(usual, read_chunks(NativeDecoder(module), ids, [LENGTH - 1, 1], cache))
 
 
 def test_bfloat16_weights_are_read_in_place_and_widened() -> None:

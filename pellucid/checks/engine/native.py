@@ -1,13 +1,16 @@
 """Checks the compiled CPU decoder: decoded tokens, long prompts, and a random schedule of its slots.
 
 It computes in float32, and by its definition rounds on the way: the input of a product with quantized weights
-to 16-bit integers (`round_activations`), keys and values to the type of the cache. The replay rounds the same
+to 16-bit integers (`round_activations`), keys and values to the type of the cache, and queries of an int8
+cache to 16-bit integers. The replay rounds the same
 recorded values in the same way; each value must then follow from them within float32 rounding. Watched and
 unwatched runs must have the same logits, bit for bit, and so must runs on one thread and on two.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -24,13 +27,14 @@ from pellucid.checks.engine.paths import (
 )
 from pellucid.checks.engine.schedule import run_decoded, run_long_prompt, run_schedule
 from pellucid.errors import PellucidError
+from pellucid.generation.decoders import Decoder
 from pellucid.judge.held_weights import hold_weights
 from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.run_report import RunReport
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
-from pellucid.native.decoder import Decoder, NativeDecoder, find_obstacle
+from pellucid.native.decoder import NativeDecoder, find_obstacle
 from pellucid.quantized import QuantizedWeight
 from pellucid.reference.op import Array
 from pellucid.reference.ops.einsum import einsum
@@ -117,14 +121,20 @@ def _find_wrong_bits(module: Transformer, watched: PathRun, plain: PathRun) -> F
 
 
 def judge_decoded(
-    subject: Subject, module: Transformer, texts: RecordedTexts, cache_dtype: torch.dtype
+    subject: Subject,
+    module: Transformer,
+    texts: RecordedTexts,
+    cache_dtype: torch.dtype,
+    rounds_inputs: bool = True,
 ) -> RunReport:
-    """Judges what the decoder computed for some texts by the specification's pass over them."""
+    """Judges what a decoder computed for some texts by the specification's pass over them; `rounds_inputs`
+    says whether it rounds the inputs of products with quantized weights."""
     program = subject.program_of(texts.ids)
     if "logits" not in texts.values:
         program = remove_logits(program)
     tape = hold_weights(with_values(program, module.weights()))
-    quantized = {name: held.to_weight() for name, held in module.quantized_weights().items()}
+    held_weights = module.quantized_weights() if rounds_inputs else {}
+    quantized = {name: held.to_weight() for name, held in held_weights.items()}
     tape = read_rounded(tape, texts.values, quantized, cache_dtype)
     return judge_values(subject.trace(tape, texts.ids[0]), texts.values)
 
@@ -136,7 +146,8 @@ def read_rounded(
     cache_dtype: torch.dtype,
 ) -> Tape:
     """Returns the program in which a product with a quantized weight reads X.rounded, the recorded input as
-    16-bit integers hold it, and attention reads k_all and v_all, keys and values as the cache holds them.
+    16-bit integers hold it, and attention reads k_all and v_all, keys and values as the cache holds them;
+    with an int8 cache it reads q.rounded too.
 
     With minimums a product is Σ x (s q) + Σ x m, two sums that may nearly cancel: it reads the input twice,
     and W.terms [out 2 in], the two parts of the weight.
@@ -144,22 +155,26 @@ def read_rounded(
     tape = with_values(program, {})
     tape.steps, tape.roles, tape.about = dict(tape.steps), dict(tape.roles), dict(tape.about)
     seen = {program.resolve(name): value.value for name, value in recorded.items() if name in program}
-    instead = {
-        program.resolve(find_computed(name, program)): (name, cache_dtype)
-        for step in program.steps
-        for name in (f"{step.removesuffix('.z')}.k_all", f"{step.removesuffix('.z')}.v_all")
-        if step.endswith(".attn.z")
+    heads = [name.removesuffix(".z") for name in program.steps if name.endswith(".attn.z")]
+    instead: dict[str, tuple[str, Callable[[Array], Array]]] = {
+        program.resolve(find_computed(name, program)): (name, partial(_round_cached, dtype=cache_dtype))
+        for head in heads
+        for name in (f"{head}.k_all", f"{head}.v_all")
     }
+    if cache_dtype == torch.int8:
+        instead |= {
+            program.resolve(find_computed(f"{head}.q_all", program)): (f"{head}.q.rounded", _round_query)
+            for head in heads
+        }
     for name, step in program.steps.items():
         inputs = list(step.inputs)
         if step.op is einsum and inputs[1:2] and inputs[1] in quantized:
             inputs[:2] = _add_product(tape, inputs[0], inputs[1], quantized[inputs[1]], seen)
-        is_read = not name.endswith((".k_normed", ".k_rot")) and ".k_norm." not in name
+        is_read = not name.endswith(("_normed", "_rot")) and not re.search(r"\.[qk]_norm\.", name)
         for place, read in enumerate(inputs):
             if is_read and read in instead:
-                held, dtype = instead[read]
-                rounded = round_cached(torch.from_numpy(np.array(seen[read])), dtype).numpy()
-                inputs[place] = _add_leaf(tape, held, read, rounded)
+                held, to_held = instead[read]
+                inputs[place] = _add_leaf(tape, held, read, to_held(seen[read]))
         tape.steps[name] = Step(name, step.op, tuple(inputs), step.attrs, step.phase)
     return tape
 
@@ -173,6 +188,17 @@ def _round_input(name: str, seen: Mapping[str, Array]) -> Array:
     rows = np.swapaxes(value, 1, 2)
     flat = round_activations.forward(rows.reshape(*rows.shape[:2], -1))
     return np.ascontiguousarray(np.swapaxes(np.asarray(flat).reshape(rows.shape), 1, 2))
+
+
+def _round_cached(value: Array, dtype: torch.dtype) -> Array:
+    """Returns recorded keys or values as a cache of this type holds them."""
+    return np.asarray(round_cached(torch.from_numpy(np.array(value)), dtype).numpy())
+
+
+def _round_query(value: Array) -> Array:
+    """Returns recorded queries [B H T D] as 16-bit integers hold them, one scale for each: sums of their
+    products with the integers of an int8 cache are exact."""
+    return np.asarray(round_activations.forward(value, group=value.shape[-1]))
 
 
 def _add_product(

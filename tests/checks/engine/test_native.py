@@ -74,6 +74,19 @@ def test_the_cache_s_rounding_of_keys_is_not_hidden_in_the_budget() -> None:
     assert not report and report.bugs[0].name == "blocks.0.attn.z"
 
 
+def test_the_rounding_of_queries_to_an_int8_cache_is_not_hidden_in_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subject = Subject(make_model())
+    module = subject.module(torch.float32)
+    with torch.no_grad():
+        (*_, texts) = run_decoded(subject, CachedDecoder(module, torch.int8, 1), True).texts
+    assert judge_decoded(subject, module, texts, torch.int8)
+    monkeypatch.setattr(native, "_round_query", lambda value: value)
+    report = judge_decoded(subject, module, texts, torch.int8)
+    assert not report and report.bugs[0].name == "blocks.0.attn.z"
+
+
 def test_a_product_with_minimums_reads_both_parts_of_its_weight() -> None:
     subject = Subject(make_model("int4"))
     module = subject.module(torch.float32)
