@@ -25,8 +25,8 @@ MALLOC_TRIM, MALLOC_MMAP = -1, -3
 """Parameters of glibc's `mallopt`: bytes of free memory that it keeps, and of the smallest block that is
 mapped by itself."""
 KEPT_BYTES = 1 << 30
-MIN_COMPILED_STEPS = 500
-"""Steps from which on compiling, which takes about half a minute, saves more than it costs."""
+MIN_COMPILED_STEPS = {"cuda": 500, "cpu": 2000}
+"""Steps from which on compiling, which takes about half a minute, saves more than it costs, by device."""
 
 
 def resolve_device(name: str) -> torch.device:
@@ -82,10 +82,11 @@ def compile_loss(loss: Loss, recipe: Recipe, device: torch.device, is_sharded: b
         return loss, "no: its weights are gathered on the way"
     if lacks:
         return loss, "no: there is no C++ compiler here"
-    if wanted == "auto" and device.type == "cpu":
-        return loss, "no: on a CPU it gains little"
+    is_narrow = resolve_dtype(device, recipe.train.dtype, recipe.train.weights) == "bfloat16"
+    if wanted == "auto" and device.type == "cpu" and not is_narrow:
+        return loss, "no: on a CPU it gains little unless train.dtype=bfloat16"
     steps = recipe.steps_at(0)  # as it began: more steps do not change how the first ones were made
-    if wanted == "auto" and steps < MIN_COMPILED_STEPS:
+    if wanted == "auto" and steps < MIN_COMPILED_STEPS[device.type]:
         return loss, f"no: {steps} steps are too few to earn it"
     return torch.compile(loss, fullgraph=True), "yes"
 

@@ -175,6 +175,7 @@ def make_forecast(
 def describe_cost(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> list[str]:
     """Returns one line for each cost of a run on this machine, of which a few training steps are measured."""
     settings, device = recipe.train, resolve_device(recipe.train.device)
+    hints = machine.hint_dtype(recipe)
     dtype = resolve_dtype(device, settings.dtype, settings.weights)  # auto has no width
     recipe = replace(recipe, train=replace(settings, dtype=dtype))
     if settings.threads:
@@ -186,7 +187,7 @@ def describe_cost(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> list[str
     lines, there = found.lines(), get_device_memory(str(device))
     if found.memory.total > there:
         lines.append(f"may not fit       {device} has {format_bytes(there)} of memory")
-    lines += machine.hint_threads(recipe, ranks)
+    lines += hints + machine.hint_threads(recipe, ranks)
     if ranks.world > 1:
         lines.append(_describe_share(recipe, config, ranks))
     return lines

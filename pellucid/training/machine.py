@@ -31,6 +31,8 @@ LONG_ENOUGH = 0.01
 """Seconds of one product from which on larger ones are not faster."""
 LARGEST = 8192
 TRIES = 4
+MUCH_FASTER = 1.5
+"""The ratio of two types' products above which the slower one is mentioned."""
 CLEARLY = 1.25
 """Fewer threads are chosen only where they are faster by this factor."""
 SPEED_SECONDS, SPEED_STEPS = 2.0, 4
@@ -250,6 +252,25 @@ class Machine:
         self.counts = [self.count]
         utilization = speeds[self.count] / self.peak
         return None if 1 / TOLERANCE <= utilization / UTILIZATION <= TOLERANCE else utilization
+
+
+def hint_dtype(recipe: Recipe) -> list[str]:
+    """Returns a line where products in bfloat16 would be much faster than the float32 of a CPU's default.
+
+    The bits of a run follow from their type, so the user chooses it.
+    """
+    device, asked = resolve_device(recipe.train.device), recipe.train
+    if (
+        device.type != "cpu"
+        or asked.dtype != "auto"
+        or resolve_dtype(device, "auto", asked.weights) != "float32"
+    ):
+        return []
+    speeds = [measure_peak(str(device), dtype) for dtype in ("float32", "bfloat16")]
+    if speeds[1] < MUCH_FASTER * speeds[0]:
+        return []
+    wide, narrow = (f"{speed / 1e9:.0f}" for speed in speeds)
+    return [f"train.dtype=bfloat16 would be faster: products at {narrow} GFLOP/s here, {wide} in float32"]
 
 
 def hint_threads(recipe: Recipe, ranks: Ranks) -> list[str]:

@@ -74,6 +74,7 @@ def test_products_in_bfloat16_equal_the_kernel_in_float64(
     monkeypatch: pytest.MonkeyPatch, inputs: AttentionInputs, heads: tuple[int, int, int]
 ) -> None:
     """z and every gradient, up to the rounding of scores, pattern and z: three roundings of 2⁻⁹."""
+    monkeypatch.setattr(softmax, "NARROW_IS_SLOW", False)
     attend, given = make(n_kv_head=heads[1]), draw(heads)
     wanted = differentiate(attend, widen(given), inputs)
     monkeypatch.setattr(F, "scaled_dot_product_attention", forbid_kernel)
@@ -98,7 +99,10 @@ def test_a_row_without_keys_is_zero_and_has_no_gradient() -> None:
     assert not z[:, :, 3].any() and not dq[:, :, 3].any() and dq.isfinite().all()
 
 
-def test_long_sequences_take_the_kernel_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "value"), [("MOST_SCORES", 0), ("NARROW_IS_SLOW", True)])
+def test_long_sequences_and_old_processors_take_the_kernel_in_float32(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
     """Also under autocast, which would round its inputs."""
     attend, given, kernel = make(), draw(), F.scaled_dot_product_attention
     types: list[torch.dtype] = []
@@ -108,7 +112,7 @@ def test_long_sequences_take_the_kernel_in_float32(monkeypatch: pytest.MonkeyPat
         return kernel(q, *more, **settings)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", watch)
-    monkeypatch.setattr(softmax, "MOST_SCORES", 0)
+    monkeypatch.setattr(softmax, name, value)
     wanted = differentiate(attend, widen(given), CAUSAL)
     with torch.autocast("cpu", torch.bfloat16):
         for got, right in zip(differentiate(attend, given, CAUSAL), wanted, strict=True):

@@ -1,13 +1,15 @@
 """Deterministic algorithms: prepared in time, and their price measured without a trace in the run."""
 
 import os
+import platform
 import re
+import resource
 
 import pytest
 import torch
 
 from pellucid.training import device, machine
-from tests.training.small_runs import make_run
+from tests.training.small_runs import make_run, recipe
 
 
 def test_the_price_is_reported_and_the_run_is_as_it_was() -> None:
@@ -60,3 +62,30 @@ def test_a_run_computes_with_the_threads_of_its_recipe(monkeypatch: pytest.Monke
     assert used == []
     device.configure_torch(3)
     assert used == [3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        (("steps=2000",), "no: on a CPU"),
+        (("steps=2000", "train.dtype=bfloat16"), "yes"),
+        (("steps=2000", "train.weights=bfloat16"), "yes"),
+        (("steps=1999", "train.dtype=bfloat16"), "no: 1999 steps"),
+    ],
+)
+def test_a_long_run_in_bfloat16_is_compiled_on_a_cpu(changes: tuple[str, ...], answer: str) -> None:
+    asked = recipe("train.dtype=auto", "train.compile=auto", *changes)
+    _, compiled = device.compile_loss(lambda ids, *_: ids, asked, torch.device("cpu"), is_sharded=False)
+    assert compiled.startswith(answer)
+
+
+def test_freed_memory_is_used_again_without_new_pages() -> None:
+    """Arrays of 8 MiB, which glibc gives back to the system by default."""
+    device.keep_freed_memory()
+    count, faults = 1 << 21, []
+    for _ in range(4):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.empty(count).fill_(1.0)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    is_glibc = platform.libc_ver()[0] == "glibc"  # others keep their own way
+    assert not is_glibc or faults[-1] < count * 4 // resource.getpagesize() // 4

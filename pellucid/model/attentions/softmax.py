@@ -12,6 +12,7 @@ from pellucid.model.attention_inputs import AttentionInputs
 from pellucid.model.attentions import HeadAttention
 from pellucid.model.dropout import Dropout
 from pellucid.model.layer_cache import Int8Cache, KeyValueCache, LayerCache
+from pellucid.model.linear import NARROW_IS_SLOW
 from pellucid.model.precision import sums_narrowly, wide_dtype, widen
 from pellucid.model.taps import TapScope, is_explicit
 
@@ -64,12 +65,13 @@ class SoftmaxAttention(HeadAttention):
 
     def _attend_for_training(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
         """Returns z for q in half precision on a CPU by plain products, whose backward pass takes a fraction
-        of the kernel's. They hold the pattern, so long sequences are computed by the kernel, in float32.
+        of the kernel's. They hold the pattern, so long sequences are computed by the kernel, in float32; on a
+        CPU without instructions for half precision, all are.
 
         Scores are rounded to the type of q, and the softmax is computed in float32.
         """
         count = q.shape[2]
-        if q.shape[:3].numel() * k.shape[2] > MOST_SCORES:
+        if NARROW_IS_SLOW or q.shape[:3].numel() * k.shape[2] > MOST_SCORES:
             return self._attend_fused(widen(q), widen(k), widen(v), inputs).to(q.dtype)
         if not inputs.is_causal:
             return self._multiply(q, k, v, inputs)

@@ -91,8 +91,9 @@ class TrainSettings:
     """Where the model is: `auto`, `cpu`, `cuda` or `cuda:N`.
     Example: cpu"""
     dtype: str = "auto"
-    """Type of the matrix products. auto: bfloat16 on a GPU, float32 on a CPU.
-    Example: float32"""
+    """Type of the matrix products. auto: bfloat16 on a GPU, float32 on a CPU, where bfloat16 is faster if the
+    CPU has instructions for it.
+    Example: bfloat16"""
     threads: int = 0
     """Threads that compute on a CPU; the bits of a run follow from their number. 0: as many as torch chooses.
     Example: 1"""
@@ -100,7 +101,8 @@ class TrainSettings:
     """Type of the weights in the forward pass; bfloat16 weights are copies of float32 master weights.
     Example: bfloat16"""
     compile: bool | str = "auto"
-    """Whether the step is compiled by torch.compile. auto: on a GPU, where the run is long enough.
+    """Whether the step is compiled by torch.compile. auto: on a GPU, and on a CPU in bfloat16, where the run
+    is long enough.
     Example: false"""
     deterministic: bool | str = "auto"
     """Whether only deterministic kernels are used, so that a run can be repeated bit for bit. auto: on a CPU.
