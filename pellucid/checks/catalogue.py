@@ -10,6 +10,7 @@ from pellucid.checks.engine import (
     backward_paths,
     engines,
     far_positions,
+    gpu,
     gradients,
     int8_cache,
     native,
@@ -33,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     *paths.CHECKS,
     *schedule.CHECKS,
     *native.CHECKS,
+    *gpu.CHECKS,
     *far_positions.CHECKS,
     *int8_cache.CHECKS,
     *repeated.CHECKS,
@@ -79,8 +81,8 @@ def verify(
         raise UsageError(f"{given} for a model that is loaded here; a loaded model has its own.")
     opened = model if isinstance(model, Model) else load(model, device=device or "cpu", weights=weights)
     subject = Subject(opened, is_quick=quick)
-    subject.model.resolve_device()  # raises where the device cannot be used, before anything is measured
-    checks, of_run = select_checks(check_bool("quick", quick)), list[Finding]()
+    on = subject.model.resolve_device()  # raises where the device cannot be used, before anything is measured
+    checks, of_run = select_checks(check_bool("quick", quick), on.type), list[Finding]()
     if not isinstance(model, Model) and is_run(Path(model)):
         of_run = verify_run(Path(model), step, quick, before, after)
     elif step is not None:
@@ -96,6 +98,8 @@ def verify(
     return VerifyReport((*of_run, *findings), not_run=not_run)
 
 
-def select_checks(quick: bool) -> list[Check]:
+def select_checks(quick: bool, device: str = "cpu") -> list[Check]:
     """Returns the checks that `verify` runs on a healthy model."""
-    return [check for check in CHECKS if check.quick or not quick]
+    own = {"cpu": native.CHECKS, "cuda": gpu.CHECKS}
+    others = {check.name for kind, checks in own.items() if kind != device for check in checks}
+    return [check for check in CHECKS if (check.quick or not quick) and check.name not in others]

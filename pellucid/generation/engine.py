@@ -28,8 +28,10 @@ from torch import Tensor
 
 from pellucid.arguments import check_int
 from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
+from pellucid.generation.ahead import NO_LOGITS, STEPS, Ahead, can_go_ahead
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
+from pellucid.generation.decoders import Decoder
 from pellucid.generation.feed import Feed
 from pellucid.generation.handle import Handle
 from pellucid.generation.request import Request
@@ -41,7 +43,7 @@ from pellucid.generation.strategies.sample import Sample
 from pellucid.generation.strategies.speculate import Speculate
 from pellucid.generation.strategies.speculative import Speculation
 from pellucid.generation.strategies.strategy import Job, Strategy
-from pellucid.native.decoder import Decoder
+from pellucid.gpu.decoder import GpuDecoder
 from pellucid.text.tokenizer import Tokenizer
 
 PATIENCE = 30.0
@@ -100,6 +102,9 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._stops = False
         self.patience = patience
+        self.runs_ahead = isinstance(model, GpuDecoder)
+        """Whether the device chooses the tokens of requests that it can, ahead of the host."""
+        self._ahead: Ahead | None = None
         self._is_changed = False
         """Whether something is new since the last step began."""
 
@@ -209,14 +214,19 @@ class Engine:
         """Runs one forward pass for all requests that can go on; False where there is none."""
         with self._own():
             self._sweep()
+            if self._ahead is not None and not self._stays_ahead(self._ahead):
+                self._leave_device()
             self._admit()
-            planned = self._plan()
-            if planned:
+            if has_run := self._can_run_ahead():
+                self._advance_ahead()
+            elif planned := self._plan():
                 self._advance(planned)
+                has_run = True
+            if has_run:
                 self._sweep()
         with self.changed:
             self.changed.notify_all()
-        return bool(planned)
+        return has_run
 
     @contextlib.contextmanager
     def _own(self) -> Iterator[None]:
@@ -389,6 +399,73 @@ class Engine:
                 self._end(handle, "cancelled")
                 self._restart(planned[place + 1 :])
                 raise
+
+    # ---- steps that the device runs by itself
+
+    def _can_run_ahead(self) -> bool:
+        """Whether every request decodes, and the device can choose its tokens."""
+        if not self.runs_ahead or self.speculation is not None or not self._running:
+            return False
+        assert isinstance(self.model, GpuDecoder)
+        return self._ahead is not None or can_go_ahead(self.model, self.slots, self._running)
+
+    def _stays_ahead(self, ahead: Ahead) -> bool:
+        """Whether the device goes on with the same requests: none has come, or waits for its reader."""
+        ahead.end_finished()
+        can_admit = self._waiting and self._waiting[0].strategy.count_slots(self._waiting[0].request) <= len(
+            self.slots.free
+        )
+        return not (can_admit or ahead.is_over) and ahead.can_stay(self._running)
+
+    @torch.inference_mode()
+    def _advance_ahead(self) -> None:
+        """Launches steps ahead, and takes the tokens of those that are complete, of one at least."""
+        try:
+            if self._ahead is None:
+                assert isinstance(self.model, GpuDecoder)
+                self._ahead = Ahead(self.model, self.slots, self._running)
+            for _ in range(STEPS):
+                self._ahead.launch()
+                self._take_ahead(self._ahead)
+                if self._ahead.is_over or not self._ahead.is_ready:
+                    return
+        except BaseException as error:
+            self._give_up_ahead()
+            if not isinstance(error, Exception):
+                raise
+            self.runs_ahead = False  # the next step, on the host, says what is wrong
+
+    def _take_ahead(self, ahead: Ahead) -> None:
+        for handle, tokens in ahead.take():
+            try:
+                with self.changed:
+                    handle.strategy.advance(NO_LOGITS, tokens)
+            except Exception as error:
+                self._end(handle, "error", error)
+        ahead.end_finished()
+
+    @torch.inference_mode()
+    def _leave_device(self) -> None:
+        """Takes the tokens of all launched steps, and goes on here."""
+        ahead = self._ahead
+        try:
+            while ahead is not None and ahead.has_steps:
+                self._take_ahead(ahead)
+            if ahead is not None:
+                ahead.close()
+                self._ahead = None
+        except BaseException:
+            self._give_up_ahead()
+            raise
+        self._sweep()
+
+    def _give_up_ahead(self) -> None:
+        """Empties the slots of requests whose tokens on the device are lost: they are read again."""
+        self._ahead = None
+        for handle in self._running:
+            for slot in handle.strategy.held:
+                self.slots.reset(slot)
+            handle.strategy.restart()
 
     def _restart(self, planned: Sequence[tuple[Handle, list[Feed]]]) -> None:
         """Empties the slots that a failed step may have half written."""

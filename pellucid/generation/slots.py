@@ -14,11 +14,12 @@ from torch import Tensor
 
 from pellucid.errors import ResourceError
 from pellucid.format import format_bytes
+from pellucid.generation.decoders import Decoder
 from pellucid.generation.feed import Feed
+from pellucid.gpu.decoder import GpuDecoder
 from pellucid.model.cache import Cache
 from pellucid.model.device_memory import get_free_memory
 from pellucid.model.linear import MOST_DECODED
-from pellucid.native.decoder import Decoder
 
 CHUNK = 128
 """Tokens of a prompt between two borders."""
@@ -54,7 +55,10 @@ class CacheSlots:
                 "smaller capacity, or an int8 cache."
             )
         self.model, self.count, self.chunk = model, count, chunk
-        self.is_static = model.device.type == "cuda" if is_static is None else is_static
+        self.most_decoded = model.most if isinstance(model, GpuDecoder) else MOST_DECODED
+        """Tokens of different texts that are read in one call."""
+        is_module = not isinstance(model, GpuDecoder)
+        self.is_static = (is_module and model.device.type == "cuda") if is_static is None else is_static
         """Whether decode steps run over all slots at once, in shapes that change only every `STRIDE` tokens,
         as CUDA graphs need; otherwise row by row, so that a row does not depend on the others."""
         stride = min(STRIDE, capacity) if self.is_static else 1
@@ -141,7 +145,11 @@ class CacheSlots:
 
         If it raises, the slots of the feeds must be reset.
         """
-        if not self.is_static and 0 < len(feeds) <= MOST_DECODED and all(feed.is_decode for feed in feeds):
+        if (
+            not self.is_static
+            and 0 < len(feeds) <= self.most_decoded
+            and all(feed.is_decode for feed in feeds)
+        ):
             return self._decode(feeds)
         found = {at: list[Tensor]() for at in range(len(feeds))}
         decoded = list[_One]()
@@ -160,7 +168,7 @@ class CacheSlots:
         else:
             self._decode_rows(feeds, decoded, found)
         for feed in feeds:
-            self._keep(feed)
+            self.keep(feed)
         logits = [part for parts in found.values() for part in parts]
         return join_rows(logits) if logits else torch.empty(0, self.model.config.vocab_size)
 
@@ -170,13 +178,13 @@ class CacheSlots:
         rows = [(self.rows[feed.slot], feed.segments[-1]) for feed in feeds]
         logits = self.model.forward_packed(rows, range(len(rows)))
         for feed in feeds:
-            self._keep(feed)
+            self.keep(feed)
         return logits
 
     def _decode_rows(self, feeds: Sequence[Feed], decoded: Sequence[_One], found: _Found) -> None:
-        """Reads single tokens, in calls of at most `MOST_DECODED`; attention row by row."""
-        for start in range(0, len(decoded), MOST_DECODED):
-            some = decoded[start : start + MOST_DECODED]
+        """Reads single tokens, in calls of at most `most_decoded`; attention row by row."""
+        for start in range(0, len(decoded), self.most_decoded):
+            some = decoded[start : start + self.most_decoded]
             rows = [(self.rows[feeds[at].slot], ids) for at, ids, _ in some]
             wanted = [place for place, (_, _, is_wanted) in enumerate(some) if is_wanted]
             logits = self.model.forward_packed(rows, wanted)
@@ -195,7 +203,8 @@ class CacheSlots:
         for at, _, _ in decoded:
             found[at].append(logits[feeds[at].slot])
 
-    def _keep(self, feed: Feed) -> None:
+    def keep(self, feed: Feed) -> None:
+        """Notes that a slot holds the tokens of a feed."""
         tokens = self.tokens[feed.slot]
         for ids in feed.segments:
             start, end = len(tokens), len(tokens) + len(ids)

@@ -179,12 +179,12 @@ class Cache:
             if self.lengths.device.type != "cpu":
                 self.lengths += counts
         else:
-            self._set_lengths(self.host_lengths + np.asarray(counts))
+            self.set_lengths(self.host_lengths + np.asarray(counts))
 
     def advance_rows(self, rows: Sequence[int], count: int = 1) -> None:
         """Adds `count` new tokens to some rows, in one copy to the device."""
         self.host_lengths[np.asarray(rows, int)] += count
-        self._set_lengths(self.host_lengths)
+        self.set_lengths(self.host_lengths)
 
     def crop(self, length: int | Sequence[int]) -> None:
         """Removes the tokens at these positions and after them."""
@@ -201,7 +201,7 @@ class Cache:
         is_empty = torch.tensor(wanted == 0, device=self.lengths.device)
         for layer in self.layers:
             layer.clear(is_empty)
-        self._set_lengths(np.minimum(self.host_lengths, wanted))
+        self.set_lengths(np.minimum(self.host_lengths, wanted))
 
     def copy_row(self, source: int, target: int) -> None:
         """Makes a row a copy of another, in place."""
@@ -210,7 +210,7 @@ class Cache:
             layer.copy_row(source, target, length)
         lengths = self.host_lengths.copy()
         lengths[target] = length
-        self._set_lengths(lengths)
+        self.set_lengths(lengths)
 
     def reorder(self, rows: Sequence[int]) -> None:
         """Makes row i a copy of what row rows[i] was, in place, as beam search needs."""
@@ -220,12 +220,13 @@ class Cache:
         for layer in self.layers:
             for buffer in layer.buffers:
                 buffer.copy_(buffer[index])
-        self._set_lengths(self.host_lengths[np.asarray(rows)])
+        self.set_lengths(self.host_lengths[np.asarray(rows)])
 
     def _is_uniform(self) -> bool:
         return bool((self.host_lengths == self.host_lengths[0]).all())
 
-    def _set_lengths(self, lengths: Any) -> None:
+    def set_lengths(self, lengths: Any) -> None:
+        """Makes these the numbers of tokens in the rows: none more than was written."""
         self.host_lengths[:] = lengths
         if self.lengths.device.type != "cpu":
             self.lengths.copy_(torch.from_numpy(self.host_lengths))

@@ -63,7 +63,9 @@ def is_decodable(config: ModelConfig) -> bool:
         return False
 
 
-def accelerate(module: Transformer, report: Callable[[str], None] = lambda text: None) -> "Decoder":
+def accelerate(
+    module: Transformer, report: Callable[[str], None] = lambda text: None
+) -> "Transformer | NativeDecoder":
     """Returns the module's compiled decoder, or the module where it has none: `report` gets the reason."""
     if (obstacle := find_obstacle(module)) is not None:
         report(f"decoding runs in PyTorch: the compiled decoder does not have {obstacle}.")
@@ -327,10 +329,6 @@ class NativeDecoder:
                     keys, values = layer.read(int(cache.host_lengths[0]), torch.float32)
                     tap(f"blocks.{index}.attn.k_all", keys)
                     tap(f"blocks.{index}.attn.v_all", values)
-
-
-Decoder = Transformer | NativeDecoder
-"""What reads tokens into caches by `forward_packed`."""
 
 
 class CallValues:

@@ -1,4 +1,4 @@
-"""What a model decodes with: its compiled decoder on a CPU, else the module itself."""
+"""What a model decodes with: its compiled decoder on a CPU, its kernels on a GPU, else the module itself."""
 
 import logging
 from functools import cache
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pellucid.pretrained import parameter_count
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
-    from pellucid.native.decoder import Decoder
+    from pellucid.generation.decoders import Decoder
     from pellucid.workbench.model import Model
 
 LARGE = 10_000_000
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 
 def make_decoder(model: "Model") -> "Decoder":
-    """Returns the model's compiled decoder, or its module where the machine or a choice of the model leaves
-    none; of a large model on a CPU, the log then says why, once."""
-    from pellucid.native.decoder import accelerate
+    """Returns the model's fastest decoder, or its module where the machine or a choice of the model leaves
+    none; of a large model, the log then says why, once."""
+    from pellucid.generation import decoders
 
-    matters = model.module.device.type == "cpu" and parameter_count(model.config.parameters()) >= LARGE
-    return accelerate(model.module, _say_once if matters else log.info)
+    matters = parameter_count(model.config.parameters()) >= LARGE
+    return decoders.make_decoder(model.module, _say_once if matters else log.info)
 
 
 @cache

@@ -22,7 +22,7 @@ LAYERS = (
     {"config"},
     {"text", "reference", "model", "cost"},
     {"pretrained", "corpora", "figures", "native", "ops"},
-    {"explain", "interop"},
+    {"explain", "gpu", "interop"},
     {"judge", "data"},
     {"cards", "generation"},
     {"evaluation"},

@@ -27,13 +27,14 @@ from pellucid.checks.engine.paths import (
 )
 from pellucid.checks.engine.schedule import run_decoded, run_long_prompt, run_schedule
 from pellucid.errors import PellucidError
+from pellucid.generation.decoders import Decoder
 from pellucid.judge.held_weights import hold_weights
 from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.run_report import RunReport
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
-from pellucid.native.decoder import Decoder, NativeDecoder, find_obstacle
+from pellucid.native.decoder import NativeDecoder, find_obstacle
 from pellucid.quantized import QuantizedWeight
 from pellucid.reference.op import Array
 from pellucid.reference.ops.einsum import einsum

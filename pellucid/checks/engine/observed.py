@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.generation.decoders import Decoder
 from pellucid.generation.feed import Feed
 from pellucid.generation.slots import CacheSlots
 from pellucid.judge.recorded import RecordedValue
@@ -21,7 +22,6 @@ from pellucid.model.cache import Cache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
-from pellucid.native.decoder import Decoder
 from pellucid.reference.tape import Tape
 
 Position = dict[str, Tensor]

@@ -13,9 +13,9 @@ from torch import Tensor
 from pellucid.checks.check import Subject
 from pellucid.checks.engine.observed import ObservedSlots, make_feed
 from pellucid.checks.engine.paths import Path, PathRun, make_checks
+from pellucid.generation.decoders import Decoder
 from pellucid.generation.slots import CHUNK, CacheSlots
 from pellucid.model.linear import MOST_DECODED
-from pellucid.native.decoder import Decoder
 
 SLOTS, ROUNDS = 5, 4
 SMALL_CHUNK = 8

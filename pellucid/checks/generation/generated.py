@@ -13,13 +13,13 @@ from pellucid.checks.generation.engine_schedule import EngineRuns, Generated
 from pellucid.checks.generation.reduced import ReducedModel, gives_finite_logits
 from pellucid.checks.generation.sampling import CANNOT_GENERATE
 from pellucid.errors import PellucidError
+from pellucid.generation.decoders import Decoder
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
-from pellucid.native.decoder import Decoder
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 from pellucid.workbench.completing import make_engine

@@ -212,6 +212,17 @@ def draw_uniform(seed: int, choice: int, step: int) -> float:
     return (draw_bits((seed % 2**64, choice), step + 1) >> 11) * 2.0**-53
 
 
+def draw_uniforms(seed: int, choice: int, start: int, count: int) -> Table:
+    """Returns the numbers u [count] of successive tokens, the first after `start` new ones.
+
+    >>> draw_uniforms(7, 0, 3, 2).tolist() == [draw_uniform(7, 0, 3), draw_uniform(7, 0, 4)]
+    True
+    """
+    key = np.array([seed % 2**64, choice], np.uint64)
+    raw = np.random.Philox(key=key, counter=[start, 0, 0, 0]).random_raw(4 * count)[::4]
+    return (raw >> np.uint64(11)) * 2.0**-53
+
+
 # ---- the samplers, many rows at once
 
 

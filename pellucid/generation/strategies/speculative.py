@@ -18,11 +18,11 @@ import torch
 
 from pellucid.arguments import check_int
 from pellucid.errors import PellucidError, UsageError
+from pellucid.generation.decoders import Decoder
 from pellucid.generation.feed import Feed
 from pellucid.generation.samplers.chain import NOTHING, ChainState, Chosen, Wanted, choose
 from pellucid.generation.slots import CacheSlots, count_equal
 from pellucid.model.cache import Cache
-from pellucid.native.decoder import Decoder
 
 LONGEST_LOOKUP = 3
 """Tokens at the end of a text that prompt look-up searches for; fewer where those are new."""

@@ -1,0 +1,106 @@
+"""Checks the recorded step on a GPU: tokens that are read one by one, of one text and of many at once.
+
+It computes in float32 from the weights as they are held, and rounds keys and values to the type of the cache.
+The replay rounds the same recorded keys and values in the same way; each value must then follow from them
+within float32 rounding. The kernels one by one, as they are recorded, and as one CUDA graph must have the
+same logits, bit for bit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from pellucid.checks.check import Check, Subject
+from pellucid.checks.engine.native import judge_decoded, name_types
+from pellucid.checks.engine.observed import ObservedSlots
+from pellucid.checks.engine.paths import ROUNDING, PathRun, UsedBudget, find_changed
+from pellucid.checks.engine.schedule import Schedule
+from pellucid.generation.slots import CacheSlots
+from pellucid.gpu.decoder import GpuDecoder, find_obstacle
+from pellucid.gpu.tiles import KEYS_OF_SPLIT
+from pellucid.judge.verdict import Finding, Verdict
+
+TYPES = (torch.float32, torch.bfloat16)
+"""Types of the weights, where they are floats, and of the cache."""
+COUNTS = (1, 2, 3, 9, 17, 33)
+"""Texts that are decoded at once, one step after the other."""
+LONG = KEYS_OF_SPLIT + 8
+"""Tokens of a text whose keys are cut into parts."""
+
+
+def run_together(subject: Subject, decoder: GpuDecoder, is_watched: bool) -> PathRun:
+    """Decodes different numbers of texts at once: kernels change with the number."""
+    capacity = min(len(COUNTS), subject.config.context_length)
+    schedule = _make_schedule(subject, decoder, COUNTS[-1], capacity, is_watched)
+    for count in COUNTS[:capacity]:
+        schedule.read({slot: schedule.draw_ids(1) for slot in range(count)})
+    return schedule.result()
+
+
+def run_long(subject: Subject, decoder: GpuDecoder, is_watched: bool) -> PathRun:
+    """Decodes one text, token by token, until its keys are cut into parts; of a large model some tokens."""
+    most = subject.length if subject.is_large else LONG
+    capacity = min(most, subject.config.context_length)
+    schedule = _make_schedule(subject, decoder, 1, capacity, is_watched)
+    for id in subject.make_ids(capacity):
+        schedule.read({0: [id]})
+    return schedule.result()
+
+
+def _make_schedule(
+    subject: Subject, decoder: GpuDecoder, count: int, capacity: int, is_watched: bool
+) -> Schedule:
+    make = ObservedSlots if is_watched else CacheSlots
+    slots = make(decoder, count, capacity, decoder.cache_dtype, is_static=False)
+    return Schedule(subject, slots, capacity)
+
+
+@dataclass(frozen=True)
+class GpuPath:
+    """A way in which the recorded step runs."""
+
+    name: str
+    claim: str
+    run: Callable[[Subject, GpuDecoder, bool], PathRun]
+
+    def measure(self, subject: Subject) -> Finding:
+        """Judges the path in every type; the first failure, else how much of the error budget is used."""
+        subject = subject.excerpt
+        used = UsedBudget(subject)
+        for dtype in TYPES:
+            module = subject.module(dtype)
+            if (obstacle := find_obstacle(module)) is not None:
+                return Finding(Verdict.SKIPPED, f"the recorded step does not have {obstacle}")
+            name, decoder = name_types(subject, dtype, dtype), GpuDecoder(module, COUNTS[-1])
+            with torch.no_grad():
+                watched, plain = self.run(subject, decoder, True), self.run(subject, decoder, False)
+            if (changed := find_changed(module, watched.logits, plain.logits)) is not None:
+                message = "the same kernels give other logits one by one than in one graph."
+                return replace(changed, measured=f"in {name}: a graph changes the logits", message=message)
+            if watched.wrong_keys:
+                message = "the cache returned other numbers than were computed for this token."
+                return Finding(Verdict.BUG, f"in {name}: other bits", watched.wrong_keys, message)
+            for texts in watched.texts:
+                report = judge_decoded(subject, module, texts, dtype, rounds_inputs=False)
+                if not report:
+                    found = report.summarize()
+                    return replace(found, measured=f"in {name}: {found.measured}")
+                used.add(name, report, texts)
+        return used.summarize()
+
+
+PATHS = (
+    GpuPath(
+        "gpu decoded",
+        "Each value of a token that the recorded step computes equals its recomputed result, for any number "
+        "of texts at once.",
+        run_together,
+    ),
+    GpuPath(
+        "gpu long",
+        "Each value of a long text that the recorded step computes equals its recomputed result.",
+        run_long,
+    ),
+)
+CHECKS = tuple(Check(path.name, path.claim, ROUNDING, path.measure) for path in PATHS)
