@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.generation.reduced import ReducedModel
@@ -16,8 +15,7 @@ from pellucid.checks.generation.sampling import (
     find_dependence,
 )
 from pellucid.generation.request import Completion
-from pellucid.generation.samplers import chain
-from pellucid.generation.samplers.drawn_token import DrawnToken
+from pellucid.generation.samplers import drawn_token
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.judge.verdict import Finding
 from pellucid.workbench import Model
@@ -34,6 +32,7 @@ def measure(gain: float = 1.0, dtype: str = "float32", **more: object) -> Findin
     )
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("gain", [0.0, 0.01, 1.0, 100.0])
 def test_a_flat_or_a_sharp_model_draws_as_it_should(gain: float) -> None:
     finding = measure(gain)
@@ -41,11 +40,13 @@ def test_a_flat_or_a_sharp_model_draws_as_it_should(gain: float) -> None:
     assert "would show" in finding.measured
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_draws_in_16_bits_are_replayed_from_their_own_logits(dtype: str) -> None:
     assert measure(dtype=dtype).verdict == "equal"
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("more", [{"vocab_size": 2}, {"vocab_size": 4}, {"context_length": 2}])
 def test_a_tiny_model_draws_as_it_should(more: dict[str, object]) -> None:
     assert measure(**more).verdict == "equal"
@@ -59,21 +60,16 @@ def test_a_model_that_cannot_generate_is_not_checked(more: dict[str, object]) ->
 
 def test_a_probability_that_is_a_little_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cumulative probability is a tenth too small: less than counting shows."""
-    right = chain.draw_token
-
-    def wrong(scores: torch.Tensor, u: float | None, least: int = 1) -> DrawnToken | None:
-        drawn = right(scores, u and min(1.1 * u, 0.999), least)
-        return drawn and drawn._replace(u=u)
-
-    monkeypatch.setattr(chain, "draw_token", wrong)
+    right = drawn_token.find_place
+    monkeypatch.setattr(drawn_token, "find_place", lambda reached, u: right(reached, min(1.1 * u, 0.999)))
     finding = measure()
     assert (finding.verdict, finding.at) == ("BUG", "sampling.draw")
     assert "u = " in finding.message and "token" in finding.measured
 
 
 def test_frequencies_that_depart_are_found_whatever_u_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = chain.draw_token
-    monkeypatch.setattr(chain, "draw_token", lambda scores, u, least=1: right(scores, u and u**2, least))
+    right = drawn_token.find_place
+    monkeypatch.setattr(drawn_token, "find_place", lambda reached, u: right(reached, u**2))
     model = ReducedModel(Subject(Model(random_models.model(random_models.LLAMA))))
     finding = count_draws(model, model.ids(5), replayed=1)
     assert (finding.verdict, finding.at) == ("BUG", "sampling.draw")
