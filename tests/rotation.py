@@ -1,4 +1,4 @@
-"""The share of a large grid that one run of the tests takes: a tenth, another each day.
+"""The share of a grid that one run of the tests takes: a tenth, at least one case, another each day.
 
 `PELLUCID_ROTATION=3` takes share 3, and `PELLUCID_ROTATION=all` everything, as `make torture` does. In ten
 days every case has run.
@@ -23,13 +23,13 @@ def choose_share() -> None:
 
 
 def take_share(cases: Iterable[T]) -> list[T]:
-    """Returns the cases of this run's share.
+    """Returns the cases of this run's share; of fewer than ten cases, the one whose turn it is.
 
     They are dealt in the order of a hash, so that a share does not hold one value of a parameter alone.
     """
     dealt = sorted(cases, key=lambda case: zlib.crc32(str(case).encode()))
     chosen = os.environ[ROTATION]
-    return dealt if chosen == "all" else dealt[int(chosen) :: SHARES]
+    return dealt if chosen == "all" or not dealt else dealt[int(chosen) % len(dealt) :: SHARES]
 
 
 def take_turn(cases: Sequence[T]) -> list[T]:
