@@ -80,6 +80,7 @@ def test_no_healthy_run_is_ever_a_bug(choice: Choice, seed: int, type: str, path
     assert done.verdict != "BUG", str(done)
 
 
+@pytest.mark.rotating
 @every_path
 @every_type
 @pytest.mark.parametrize("name", LONG)

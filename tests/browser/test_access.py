@@ -21,13 +21,14 @@ def find_violations(page: Page) -> list[str]:
     return [f"{rule['id']}: {[node['html'] for node in rule['nodes'][:3]]}" for rule in found]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("scheme", "width"),
     [
         ("light", 1280),
         ("dark", 320),
-        pytest.param("light", 320, marks=pytest.mark.torture),
-        pytest.param("dark", 1280, marks=pytest.mark.torture),
+        ("light", 320),
+        ("dark", 1280),
     ],
 )
 def test_axe_finds_no_violation(

@@ -73,6 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("config", "seed"), [(LLAMA, 1), (GPT2, 2)], ids=["llama", "gpt2"])
 def test_cells_of_other_models_are_shown_as_the_trace_has_them(
     visit: Callable[..., Visitor],

@@ -37,9 +37,10 @@ def check_layout(page: Page) -> None:
     assert page.inner_text("main h1").strip()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "settings",
-    [WIDE, PHONE, pytest.param(ZOOMED, marks=pytest.mark.torture)],
+    [WIDE, PHONE, ZOOMED],
     ids=["1280px", "320px", "zoom200"],
 )
 def test_from_a_prompt_to_the_embeddings(
@@ -98,6 +99,7 @@ def test_a_key_works_in_the_frame_in_which_the_list_of_keys_closes(
     page.wait_for_selector("#search:focus")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("settings", [WIDE, PHONE], ids=["1280px", "320px"])
 def test_the_other_screens(
     visit: Callable[..., Visitor], serve: Callable[..., Served], settings: dict[str, object]
@@ -147,6 +149,7 @@ def test_the_other_screens(
     open_with(page, "Enter")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("settings", [ZOOMED, PHONE], ids=["zoom200", "320px"])
 def test_nothing_but_tables_scrolls_sideways(
     visit: Callable[..., Visitor], serve: Callable[..., Served], settings: dict[str, object]

@@ -209,9 +209,10 @@ def _go_on(place: Place, wanted: dict[str, Entry], where: str) -> None:
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_fault_at_a_call_to_the_disk_loses_nothing(name: str) -> None:
-    """A tenth of the calls (of a training's, one), each with one of the faults; `make torture` has all."""
+    """Two of a tenth of the calls (of a training's, one), each with one of the faults; `make torture` has
+    all."""
     fault = FAULTS[list(WRITERS).index(name) % len(FAULTS)]
-    check(name, fault, lambda calls: take_share(calls)[: 1 if name in ("train", "resume") else None])
+    check(name, fault, lambda calls: take_share(calls)[: 1 if name in ("train", "resume") else 2])
 
 
 @pytest.mark.torture
@@ -245,6 +246,7 @@ def check_kills(name: str, count: int) -> None:
 KILLED = ("hf", "gguf again", "get", "get again", "prepare", "tokenizer", "pellucid again")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("name", KILLED)
 def test_after_a_kill_the_next_call_sweeps_and_completes(name: str) -> None:
     check_kills(name, 2)

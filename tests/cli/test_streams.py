@@ -73,6 +73,7 @@ def test_every_command_has_a_line() -> None:
     assert set(LINES) == set(commands())
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "closed", [("stdin",), ("stdout",), ("stderr",), ("stdin", "stdout", "stderr")], ids=str
 )

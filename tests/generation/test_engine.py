@@ -120,6 +120,7 @@ def check_schedule(choice: Choice, count: int, seed: int = 0) -> None:
     assert sorted(engine.slots.free) == list(range(engine.slots.count))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("choice", COVER, ids=text)
 def test_a_text_does_not_depend_on_what_runs_beside_it(choice: Choice) -> None:
     check_schedule(choice, 1 + 100 // len(COVER))

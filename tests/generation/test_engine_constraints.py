@@ -53,6 +53,7 @@ def run(tokenizer: Tokenizer, stop: bool, sampling: Sampling, **options: Any) ->
     return engine.add(Request((1, 3), sampling)).result()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("stop", [True, False], ids=["stop", "endless"])
 @pytest.mark.parametrize("kind", KINDS)

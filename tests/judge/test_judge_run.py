@@ -51,6 +51,7 @@ def replayed(
     return judge_run(tape, recorded)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 @pytest.mark.parametrize(("width", "length"), [(8, 9), (32, 24), (64, 130)])
@@ -178,6 +179,7 @@ def streamed(
     return judge_run(forward(shape, widened(w), ids.numpy(), ids.numpy()), recorded)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("type", TYPES)
 def test_a_healthy_stream_is_noise_and_so_are_logits_alone(type: str) -> None:
     for seed in range(2):

@@ -151,6 +151,7 @@ def test_the_backward_pass_reads_scores_values_and_lse_and_nothing_that_ran_alon
     assert tape.steps["d.attn.tiles.1.v"].op is online_softmax.tiled_output_values_back
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("more", [{}, {"score_cap": "tanh", "positions": "t5"}, {"mask": "none"}])
 def test_every_cell_is_explained_replays_and_is_costed(more: dict[str, Any]) -> None:
     config = model(**more, n_layer=1)

@@ -62,6 +62,7 @@ def read_aloud(tape: Tape, step: Step, index: Index, top: int) -> float:
     return calculated(format_expression(record_arithmetic(Trace(tape), step, index, top), 17))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_cell_needs_only_the_slices_that_it_reads(name: str) -> None:
     assert wrong_cell(run(CONFIGS[name]), alone) is None
@@ -104,6 +105,7 @@ def test_the_printed_arithmetic_of_the_teaching_model_gives_its_numbers(top: int
     assert wrong_cell(teaching_model(), partial(read_aloud, top=top)) is None
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("name", ["gpt2", "llama_pairs", "guide", "relu"])
 def test_the_printed_arithmetic_of_larger_models_gives_their_numbers(name: str) -> None:
     assert wrong_cell(run(CONFIGS[name]), partial(read_aloud, top=6)) is None

@@ -85,6 +85,7 @@ def test_without_segments_a_document_sees_the_one_before_it() -> None:
     assert not np.allclose(apart["logits"][0, 3:], together["logits"][0, 3:])
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "more",
     [

@@ -93,6 +93,7 @@ def check_sheet(sheet: Sheet) -> None:
     assert not wrong, sheet.title
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("name", "rule"), list(zip(CONFIGS, itertools.cycle(RULES), strict=False)))
 def test_random_sheets_mark_right(name: str, rule: str) -> None:
     check_sheet(draw_sheet(name, rule, random.Random(name)))
@@ -108,6 +109,7 @@ def test_many_random_sheets_mark_right(name: str, rule: str) -> None:
         check_sheet(draw_sheet(name, rule, draw))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("lesson", list(lessons().values()), ids=lambda lesson: lesson.name)
 def test_the_sheets_of_a_lesson_mark_right(lesson: Lesson) -> None:
     for sheet in make_sheets(lesson, seed=0):

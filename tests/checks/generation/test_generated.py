@@ -41,6 +41,7 @@ def test_a_healthy_model_generates_what_it_scores(gain: float, dtype: str) -> No
     assert finding.verdict == "noise", f"{finding.at}: {finding.message}"
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("context", [1, 2, 3, 5, 9, 17])
 def test_a_short_context_is_checked_as_far_as_it_goes(context: int) -> None:
     assert GENERATED.measure(subject(context_length=context)).verdict == "noise"

@@ -41,6 +41,7 @@ def test_a_folder_is_compared_step_by_step(family: str, tmp_path: Path) -> None:
     assert count >= 3 * 13, "too few steps were recorded"
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_every_scaling_of_rope_agrees(family: str, seed: int, tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def test_a_run_on_any_rows_of_a_text_finds_them_in_its_token_files(
     assert found["step batch"].measured.endswith("a row was found in the token files")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", ["float64", "bfloat16"])
 @pytest.mark.parametrize("changes", [(), ("lora.dropout=0.2",), ("train.ema=0.9", DROPOUT)])
 def test_a_run_with_adapters_is_judged_by_their_product(
@@ -111,6 +112,7 @@ HOT = ("optimizer.lr=0.5", "steps=30", "checkpoint.every=15", "model.unembedding
 ADDITION = ("data.path=task:addition", "model.context_length=24")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "changes",
     [
@@ -206,6 +208,7 @@ def expensive(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "changes", [(), ("train.dtype=float32", "train.accumulate=2"), TYPES["bfloat16"], (DROPOUT,)]
 )

@@ -90,6 +90,7 @@ EXTREMES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_tokens_come_as_often_as_their_probabilities_say(settings: dict[str, Any]) -> None:
     distributed(10_000, 1, settings)

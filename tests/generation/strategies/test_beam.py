@@ -233,6 +233,7 @@ def compare_with_transformers(family: str, seed: int, early_stopping: bool, pena
     return any(one.finish == "stop" for one in search.best())
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("early_stopping", [True, False])
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_the_texts_are_those_of_transformers(family: str, early_stopping: bool) -> None:

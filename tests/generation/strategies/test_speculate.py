@@ -33,6 +33,7 @@ def count_tokens(completions: Sequence[Completion]) -> tuple[int, int]:
     return sum(len(step.proposed) for step in steps), sum(step.accepted for step in steps)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("proposer", ["draft", "lookup", "both"])
 def test_texts_with_their_ledgers_are_those_without_speculation(proposer: str) -> None:
     """Several choices, every sampler, stop tokens, full contexts; entries with every number."""
