@@ -13,8 +13,8 @@ from pellucid.pretrained import Pretrained
 from pellucid.workbench import Model
 from tests.interop.gguf import random_models
 from tests.training.small_run_folders import trained
+from tests.workbench import folders
 
-Models = dict[str, str | Path]
 HEALTHY = ("abcd", "llama")
 """`tests/faults/healthy.py` has the others."""
 NOT_ABCD = (
@@ -50,9 +50,10 @@ def healthy(name: str, check: Check, finding: Finding) -> None:
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_a_healthy_model_passes_every_check_or_has_a_reason_why_not(name: str, models: Models) -> None:
-    """Above 10 s: every check, `transformers` and `llama.cpp` among them."""
-    subject = Subject(pellucid.load(models[name]))
+def test_a_healthy_model_passes_every_check_or_has_a_reason_why_not(name: str, tmp_path: Path) -> None:
+    """Above 10 s on a busy machine: every check, `transformers` and `llama.cpp` among them, on one layer."""
+    model = name if name == "abcd" else folders.huggingface(tmp_path, name, num_hidden_layers=1)
+    subject = Subject(pellucid.load(model))
     for check in CHECKS:
         if check.name != "compiled":
             healthy(name, check, check.measure(subject))
@@ -123,12 +124,16 @@ def test_quick_omits_the_slow_checks_and_before_is_called_for_each_check(
 # ---- models at the edges
 
 
+SMALL = {"n_layer": 1, "d_model": 32, "d_ff": 32, "n_head": 2, "n_kv_head": 1}
+"""Every check is made on it, in half of the time."""
+
+
 def subject(**more: object) -> Subject:
     return Subject(Model(random_models.model(random_models.LLAMA | more)))
 
 
 def test_a_model_without_a_tokenizer_is_verified_on_ids() -> None:
-    given: Pretrained = random_models.model(random_models.LLAMA | {"n_layer": 1}, tokenizer=None)
+    given: Pretrained = random_models.model(random_models.LLAMA | SMALL, tokenizer=None)
     mute = Subject(Model(given))
     assert len(mute.ids) == LENGTH
     found = {check.name: check.measure(mute) for check in CHECKS if check.quick}
@@ -146,9 +151,10 @@ def test_a_model_that_sees_ahead_has_no_cache_to_check() -> None:
         assert by_name(name).measure(ahead).verdict in ("equal", "noise")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("context", [1, 3])
 def test_a_model_with_hardly_any_context_is_verified(context: int) -> None:
-    short = subject(context_length=context, n_layer=1)
+    short = subject(context_length=context, **SMALL)
     for check in CHECKS:
         if check.name != "compiled":
             finding = check.measure(short)

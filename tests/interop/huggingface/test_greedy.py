@@ -45,10 +45,9 @@ def compare(folder: Path, family: str, seed: int, **changes: Any) -> list[int]:
     return wanted
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("family", FAMILIES)
-def test_greedy_text_is_that_of_transformers(tmp_path: Path, family: str, seed: int) -> None:
-    assert len(compare(tmp_path, family, seed)) == COUNT
+def test_greedy_text_is_that_of_transformers(tmp_path: Path, family: str) -> None:
+    assert len(compare(tmp_path, family, 0)) == COUNT
 
 
 @pytest.mark.torture
