@@ -146,11 +146,11 @@ def test_a_reader_that_leaves_early_is_not_an_error() -> None:
 @pytest.mark.timed
 @pytest.mark.parametrize("arguments", [["explain", "abcd", "A B", "--at", "probs[1,2]"], ["--help"]])
 def test_a_command_without_torch_starts_within_a_third_of_a_second(arguments: list[str]) -> None:
-    """The best of some tries; on a slow machine two and a half times what it needs for Python, NumPy and
-    typer alone."""
+    """One of some tries; on a slow machine two and a half times what it needs for Python, NumPy and typer
+    alone."""
     bare = [sys.executable, "-c", "import numpy, typer.main"]
     slow = min(timed(lambda: subprocess.run(bare, check=True)) for _ in range(5))
-    assert min(timed(lambda: pellucid(*arguments)) for _ in range(10)) <= max(0.35, 2.5 * slow)
+    assert any(timed(lambda: pellucid(*arguments)) <= max(0.35, 2.5 * slow) for _ in range(10))
 
 
 @pytest.mark.parametrize(
