@@ -28,6 +28,8 @@ class Handle:
         """What ended the request before its texts were complete."""
         self.is_done = False
         self.is_cancelled = False
+        self.needs_host = False
+        """Whether a device could not choose one of its tokens, so that the host does."""
 
     @property
     def request(self) -> Request:

@@ -1,0 +1,184 @@
+"""A module's decoder on a GPU: `forward_packed` of the same model, weights and caches, by a few kernels.
+
+    decoder = GpuDecoder(module)
+    engine = Engine(decoder)  # where the engine takes a Transformer
+
+One new token of each text is computed by the kernels, whose launches are one recorded CUDA graph; prompts are
+the module's. Numbers between the kernels are float32, and products with bfloat16 or quantized weights are
+exact up to the rounding of float32 sums, so that only weights and cache are rounded. Values are recorded
+under their names as in any fused path; where a recording needs every value, or an edit changes one, the
+module runs instead.
+"""
+
+import importlib.util
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from pellucid.gpu.buffers import PLANES, RING, Buffers
+from pellucid.gpu.caches import find_slot, is_readable
+from pellucid.gpu.drawing import DrawBuffers
+from pellucid.gpu.matrices import Matrix
+from pellucid.gpu.tiles import BUCKETS, LARGEST_BLOCK, count_splits, find_bucket
+from pellucid.model.cache import Cache
+from pellucid.model.taps import begin_call, current_watcher, is_explicit
+from pellucid.model.transformer import Transformer
+from pellucid.native.obstacles import find_module_obstacle
+
+if TYPE_CHECKING:  # Triton is imported when a decoder is made
+    from pellucid.gpu.graphs import GraphKey, StepGraph
+    from pellucid.gpu.loop import DecodeLoop, LoopText
+    from pellucid.gpu.step import DecodeStep
+
+
+def find_obstacle(module: Transformer) -> str | None:
+    """Returns what keeps a model from this decoder, None where nothing does."""
+    reasons = (
+        (module.device.type != "cuda", f"weights on {module.device}"),
+        (importlib.util.find_spec("triton") is None, "Triton, which is not installed"),
+        (module.config.d_model > LARGEST_BLOCK, f"more than {LARGEST_BLOCK:,} channels"),
+    )
+    found = next((reason for is_so, reason in reasons if is_so), None)
+    return found or find_module_obstacle(module, has_caps=True) or _find_mixed_gate(module)
+
+
+def _find_mixed_gate(module: Transformer) -> str | None:
+    """Returns the reason where gate and up matrices, which one kernel multiplies, are of different types."""
+    if module.config.mlp.form != "gated":
+        return None
+    for index in range(module.config.n_layer):
+        names = (f"blocks.{index}.mlp.{name}_proj" for name in ("gate", "up"))
+        layers: list[Any] = [module.get_submodule(name) for name in names]
+        if len({Matrix.read(layer.weight, layer.bias).kind for layer in layers}) > 1:
+            return "gate and up matrices of different types"
+    return None
+
+
+class GpuDecoder:
+    """Computes what `Transformer.forward_packed` does; single tokens by kernels, in float32.
+
+    A step is of at most `most` texts, rounded up to a bucket. One thread at a time may use a decoder."""
+
+    def __init__(self, module: Transformer, most: int = BUCKETS[-1]) -> None:
+        from pellucid.gpu.graphs import Graphs
+
+        self.module, self.config, self.most = module, module.config, find_bucket(most)
+        holds_floats = module.dtype == torch.float32 and not module.quantized_weights()
+        self.buffers = Buffers(self.config, self.most, module.device, 1 if holds_floats else PLANES)
+        self.draws = DrawBuffers(self.most, RING, module.device)
+        self.graphs = Graphs(self._make_step)
+        self.cache: Cache | None = None
+        """The cache whose addresses the recorded steps hold."""
+        self.loop: DecodeLoop | None = None
+        """The loop whose texts the buffers hold, None where they hold those of a call."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.module.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.dtype
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        return self.module.cache_dtype
+
+    # ---- recorded steps
+
+    def bind(self, cache: Cache) -> None:
+        """Makes steps read and write this cache; those of another one are dropped."""
+        from pellucid.gpu.graphs import Graphs
+
+        if self.cache is not cache:
+            self.cache, self.graphs = cache, Graphs(self._make_step)
+
+    def find_graph(self, count: int, longest: int, is_drawn: bool = False) -> "StepGraph":
+        """Returns the recorded step of this many texts, of which the longest has `longest` tokens."""
+        from pellucid.gpu.graphs import GraphKey
+
+        assert self.cache is not None
+        visible = longest if self.cache.ring is None else min(longest, self.cache.ring.last)
+        return self.graphs.find(GraphKey(find_bucket(count), count_splits(visible), is_drawn))
+
+    def _make_step(self, key: "GraphKey") -> "DecodeStep":
+        from pellucid.gpu.step import DecodeStep
+
+        assert self.cache is not None
+        buffers = [(layer.buffers[0], layer.buffers[1]) for layer in self.cache.layers]
+        ring = self.cache.ring.last if self.cache.ring else 0
+        draws = self.draws if key.is_drawn else None
+        return DecodeStep(self.module, buffers, self.buffers, key.texts, key.splits, ring, draws)
+
+    def begin_loop(self, texts: "Sequence[LoopText]") -> "DecodeLoop":
+        """Returns the loop that goes on with texts, each from its last token, on the device alone."""
+        from pellucid.gpu.loop import DecodeLoop
+
+        return DecodeLoop(self, texts)
+
+    def can_loop(self, cache: Cache) -> bool:
+        """Whether texts of a cache can go on by themselves: kernels read it, and nothing watches the
+        module."""
+        return is_readable(cache) and current_watcher(self.module) is None
+
+    # ---- running
+
+    def forward_packed(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
+        """Appends tokens to several caches of one row each, and returns the logits [N V] of the tokens at the
+        places `wanted` of the concatenated ids: `Transformer.forward_packed`."""
+        if is_explicit(self.module) or not self.can_decode(rows):
+            return self.module.forward_packed(rows, wanted)
+        watcher = begin_call(self.module)
+        caches = [cache for cache, _ in rows]
+        for cache in caches:
+            cache.reserve(1)
+        whole = caches[0].whole
+        self.bind(whole)
+        slots = [find_slot(cache) for cache in caches]
+        lengths = [int(cache.host_lengths[0]) for cache in caches]
+        self.write_state([ids[0] for _, ids in rows], lengths, slots, [1] * len(rows))
+        graph = self.find_graph(len(rows), max(lengths) + 1)
+        graph.step.embed()
+        whole.advance_rows(slots)
+        if watcher is None:
+            graph.run()
+        else:
+            from pellucid.gpu.recording import StepRecorder
+
+            StepRecorder(self.module, self.buffers, caches).run(graph.step)
+        logits = self.buffers.logits[: len(rows)]
+        return logits[list(wanted)]
+
+    def can_decode(self, rows: Sequence[tuple[Cache, Sequence[int]]]) -> bool:
+        """Whether every row is one token of a text of its own, in a cache of floats."""
+        whole = rows[0][0].whole
+        return (
+            len(rows) <= self.most
+            and all(len(ids) == 1 and cache.whole is whole and cache.batch == 1 for cache, ids in rows)
+            and len({find_slot(cache) for cache, _ in rows}) == len(rows)
+            and is_readable(whole)
+        )
+
+    def write_state(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        slots: Sequence[int],
+        left: Sequence[int],
+        loop: "DecodeLoop | None" = None,
+    ) -> None:
+        """Writes what a step begins with to the device; rows beyond these have ended, and so has any other
+        loop."""
+        count, self.loop = len(ids), loop
+        state = torch.zeros(5, self.most, dtype=torch.int32)
+        state[2].fill_(-1)
+        state[:4, :count] = torch.tensor([list(ids), list(positions), list(slots), list(left)])
+        self.buffers.state.copy_(state, non_blocking=True)
+
+    def forward_cached(
+        self, ids: Tensor, cache: Cache, lengths: list[int] | None = None, last_only: bool = False
+    ) -> Tensor:
+        """Runs `Transformer.forward_cached`: rows in one rectangle are the module's."""
+        return self.module.forward_cached(ids, cache, lengths, last_only)

@@ -1,0 +1,78 @@
+"""Recorded steps: the launches of a step as one CUDA graph, for each number of texts and of splits.
+
+A graph is recorded when it is first needed, and the one that was used longest ago is dropped when there are
+too many.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from pellucid.gpu.step import DecodeStep
+
+MOST_GRAPHS = 24
+"""Each holds its launches on the device, a few hundred kilobytes."""
+
+
+class GraphKey(NamedTuple):
+    """What a recorded step depends on."""
+
+    texts: int
+    splits: int
+    is_drawn: bool
+
+
+class StepGraph:
+    """A recorded step; without a GPU, where Triton's interpreter runs the kernels, the step itself."""
+
+    def __init__(self, step: DecodeStep) -> None:
+        self.step = step
+        self.graph: Any = None
+        if step.buffers.x.is_cuda:
+            self._record()
+
+    def _record(self) -> None:
+        """Records the launches. Kernels are compiled and loaded first, with every text ended, so that no
+        cache is written; the tokens of the texts are embedded again after it."""
+        slots = self.step.buffers.slots
+        held = slots.clone()
+        slots.fill_(-1)
+        self.step.run(is_dependent=True)
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.step.run(is_dependent=True)
+        slots.copy_(held)
+        self.step.embed()
+
+    def run(self) -> None:
+        """Runs the step on the tokens that are embedded."""
+        if self.graph is None:
+            self.step.run()
+        else:
+            self.graph.replay()
+
+
+class Graphs:
+    """The recorded steps of one decoder and cache."""
+
+    def __init__(self, make: Callable[[GraphKey], DecodeStep], most: int = MOST_GRAPHS) -> None:
+        self._make, self._most = make, most
+        self._held: OrderedDict[GraphKey, StepGraph] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, key: GraphKey) -> bool:
+        return key in self._held
+
+    def find(self, key: GraphKey) -> StepGraph:
+        """Returns the recorded step, which is recorded now if there is none."""
+        if key not in self._held:
+            while len(self._held) >= self._most:
+                self._held.popitem(last=False)
+            self._held[key] = StepGraph(self._make(key))
+        self._held.move_to_end(key)
+        return self._held[key]
