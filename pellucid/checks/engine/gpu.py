@@ -1,4 +1,4 @@
-"""Checks the recorded step on a GPU: tokens that are read one by one, of one text and of many at once.
+"""Checks the fused step on a GPU: tokens that are read one by one, of one text and of many at once.
 
 It computes in float32 from the weights as they are held, and rounds keys and values to the type of the cache.
 The replay rounds the same recorded keys and values in the same way; each value must then follow from them
@@ -58,7 +58,7 @@ def _make_schedule(
 
 @dataclass(frozen=True)
 class GpuPath:
-    """A way in which the recorded step runs."""
+    """A way in which the fused step runs."""
 
     name: str
     claim: str
@@ -71,7 +71,7 @@ class GpuPath:
         for dtype in TYPES:
             module = subject.module(dtype)
             if (obstacle := find_obstacle(module)) is not None:
-                return Finding(Verdict.SKIPPED, f"the recorded step does not have {obstacle}")
+                return Finding(Verdict.SKIPPED, f"the fused step does not have {obstacle}")
             name, decoder = name_types(subject, dtype, dtype), GpuDecoder(module, COUNTS[-1])
             with torch.no_grad():
                 watched, plain = self.run(subject, decoder, True), self.run(subject, decoder, False)
@@ -93,13 +93,13 @@ class GpuPath:
 PATHS = (
     GpuPath(
         "gpu decoded",
-        "Each value of a token that the recorded step computes equals its recomputed result, for any number "
+        "Each value of a token that the fused step computes equals its recomputed result, for any number "
         "of texts at once.",
         run_together,
     ),
     GpuPath(
         "gpu long",
-        "Each value of a long text that the recorded step computes equals its recomputed result.",
+        "Each value of a long text that the fused step computes equals its recomputed result.",
         run_long,
     ),
 )
