@@ -4,7 +4,9 @@ A few steps are always launched ahead, so that the device does not wait for the 
 taken out; what was computed of it in vain is never read.
 """
 
+import logging
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,6 +43,15 @@ def find_host_reason(handle: Handle) -> str | None:
         (bool(others), f"the sampler {others[0] if others else ''}"),
     )
     return next((reason for is_so, reason in reasons if is_so), None)
+
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def say_host_reason(reason: str) -> None:
+    """Logs, once, why the tokens of a request are chosen on the host."""
+    log.info("tokens are chosen on the host: the device has no form of %s.", reason)
 
 
 def can_go_ahead(decoder: GpuDecoder, slots: CacheSlots, handles: Sequence[Handle]) -> bool:

@@ -28,7 +28,14 @@ from torch import Tensor
 
 from pellucid.arguments import check_int
 from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
-from pellucid.generation.ahead import NO_LOGITS, STEPS, Ahead, can_go_ahead
+from pellucid.generation.ahead import (
+    NO_LOGITS,
+    STEPS,
+    Ahead,
+    can_go_ahead,
+    find_host_reason,
+    say_host_reason,
+)
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
 from pellucid.generation.decoders import Decoder
@@ -288,6 +295,8 @@ class Engine:
             else kind(job, self.slots)
         )
         handle = Handle(self, strategy, streams)
+        if self.runs_ahead and (reason := find_host_reason(handle)) is not None:
+            say_host_reason(reason)
         tokens.append(handle)
         return handle
 

@@ -4,6 +4,8 @@ A graph is recorded when it is first needed, and the one that was used longest a
 too many.
 """
 
+import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,6 +14,9 @@ import torch
 
 from pellucid.gpu.step import DecodeStep
 
+log = logging.getLogger(__name__)
+PATIENCE = 2.0
+"""Seconds after which a recording says what takes so long."""
 MOST_GRAPHS = 24
 """Each holds its launches on the device, a few hundred kilobytes."""
 
@@ -39,10 +44,16 @@ class StepGraph:
         slots = self.step.buffers.slots
         held = slots.clone()
         slots.fill_(-1)
-        self.step.run(is_dependent=True)
+        message = "compiling the GPU decoder for this model, once (Triton keeps it) …"
+        notice = threading.Timer(PATIENCE, log.warning, [message])
+        notice.start()
+        try:
+            self.step.run(is_dependent=True)
+        finally:
+            notice.cancel()
         torch.cuda.synchronize()
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.step.run(is_dependent=True)
         slots.copy_(held)
         self.step.embed()
