@@ -40,7 +40,7 @@ static void round_query(query *q, int d) {
     const int rounded = i < d && q->scale == q->scale ? (int)rintf(q->x[i] * factor) : 0, high = (rounded + 128) >> 8;
     q->q[i] = (int16_t)rounded;
     q->high[i] = (int8_t)high;
-    q->low[i] = (int8_t)(rounded - (high << 8));
+    q->low[i] = (int8_t)(rounded - 256 * high);
     q->sum += rounded;
   }
 }
@@ -109,7 +109,7 @@ INLINE void score_turned(const int kind, query *q, int queries, const char *keys
 
 /* Of an int8 cache: sums of integers, in any order. */
 #if defined(__AVX512VNNI__)
-INLINE void score_integers(const query *q, int queries, const char *keys, const int d, vi *found) {
+INLINE void add_integers(const query *q, int queries, const char *keys, const int d, vi *found) {
   for (int h = 0; h < queries; h++) found[h] = (vi){} - 128 * q[h].sum; /* 128 is added to keys: they have no sign */
   for (int c = 0; c < d; c += 4 * LANES) {
     const __mmask64 mask = d - c >= 64 ? ~0ull : (1ull << (d - c)) - 1;
@@ -131,7 +131,7 @@ INLINE void score_integers(const query *q, int queries, const char *keys, const 
   }
 }
 #else
-INLINE void score_integers(const query *q, int queries, const char *keys, const int d, vi *found) {
+INLINE void add_integers(const query *q, int queries, const char *keys, const int d, vi *found) {
   for (int h = 0; h < queries; h++)
     for (int i = 0; i < LANES; i++) {
       const int8_t *key = (const int8_t *)keys + (int64_t)i * d;
@@ -151,6 +151,11 @@ INLINE void score_integers(const query *q, int queries, const char *keys, const 
     }
 }
 #endif
+
+static __attribute__((noinline)) void score_integers(const query *q, int queries, const char *keys, int d, vi *found) {
+  if (d == 64) add_integers(q, queries, keys, 64, found);
+  else add_integers(q, queries, keys, d, found);
+}
 
 /* The scores of all keys; `heads` is 0 where the queries are many. */
 INLINE void score_all(const int kind, query *q, int queries, const int heads, const span *spans, int n_spans,
@@ -243,20 +248,14 @@ INLINE void mix_values(const int kind, query *q, const int heads, const char *va
     default: RUN(4, __VA_ARGS__) break; \
   }
 #else
-#define BY_HEADS(RUN, ...) RUN(heads, __VA_ARGS__)
-#endif
-#if defined(__AVX512F__) /* heads of the most common width, with loops of known length */
-#define BY_WIDTH(RUN, ...) \
-  if (d == 64) { RUN(64, __VA_ARGS__) } else { RUN(d, __VA_ARGS__) }
-#else
-#define BY_WIDTH(RUN, ...) RUN(d, __VA_ARGS__)
+#define BY_HEADS(RUN, ...) { RUN(heads, __VA_ARGS__) }
 #endif
 
 /* Values that several tokens see are widened once. */
 #define MIX_WIDE(HEADS, D) mix_values(CACHE_FLOAT32, q, HEADS, (const char *)wide, place, from, to, D);
-#define MIX_WIDE_HEADS(D, ...) BY_HEADS(MIX_WIDE, D)
 static void mix_wide(query *q, int heads, const float *wide, int place, int from, int to, int d) {
-  BY_WIDTH(MIX_WIDE_HEADS, )
+  if (d == 64) BY_HEADS(MIX_WIDE, 64)
+  else BY_HEADS(MIX_WIDE, d)
 }
 INLINE void mix_tile(const int kind, query *q, int tokens, int heads, span values, int place, const int d) {
   float wide[VALUE_BLOCK * WIDEST_HEAD];
@@ -290,29 +289,41 @@ static void begin_mix(const model *m, const int kind, query *q, int queries, con
     for (int s = 0, place = 0; s < n_spans; place += spans[s++].count)                           \
       mix_values(KIND, q, HEADS, spans[s].v, place, 0, spans[s].count, D);                       \
   }
-#define ATTEND_HEADS(D, KIND) BY_HEADS(ATTEND_ONE, D, KIND)
 #define ATTEND_TILE(D, KIND)                                                                     \
   {                                                                                              \
-    score_all(KIND, q, queries, 0, spans, n_spans, D);                                           \
-    begin_mix(m, KIND, q, queries, spans, n_spans);                                              \
+    score_all(KIND, q, tokens * heads, 0, spans, n_spans, D);                                    \
+    begin_mix(m, KIND, q, tokens * heads, spans, n_spans);                                       \
     for (int s = 0, place = 0; s < n_spans; place += spans[s++].count)                           \
       mix_tile(KIND, q, tokens, heads, spans[s], place, D);                                      \
   }
-#define ATTEND(KIND)                                                                             \
-  case KIND:                                                                                     \
-    if (tokens == 1) { BY_WIDTH(ATTEND_HEADS, KIND) } else { BY_WIDTH(ATTEND_TILE, KIND) }       \
-    break;
+#define GIVEN const model *m, int d, int heads, query *q, int tokens, const span *spans, int n_spans
+#define FUNCTION static __attribute__((noinline)) void /* each by itself: a compiler takes long over long ones */
+#define DEFINE(NAME, KIND, WIDTH)                                                                \
+  FUNCTION NAME##_one(GIVEN) { (void)d, (void)tokens; BY_HEADS(ATTEND_ONE, WIDTH, KIND) }        \
+  FUNCTION NAME##_tile(GIVEN) { (void)d; ATTEND_TILE(WIDTH, KIND) }
+DEFINE(float32, CACHE_FLOAT32, d)
+DEFINE(float16, CACHE_FLOAT16, d)
+DEFINE(bfloat16, CACHE_BFLOAT16, d)
+DEFINE(int8, CACHE_INT8, d)
+typedef void (*attention)(GIVEN);
+static const attention ATTENTIONS[][2] = {
+    {float32_one, float32_tile}, {float16_one, float16_tile}, {bfloat16_one, bfloat16_tile}, {int8_one, int8_tile}};
+#if defined(__AVX512F__) /* heads of the most common width, with loops of known length */
+DEFINE(float32_64, CACHE_FLOAT32, 64)
+DEFINE(float16_64, CACHE_FLOAT16, 64)
+DEFINE(bfloat16_64, CACHE_BFLOAT16, 64)
+DEFINE(int8_64, CACHE_INT8, 64)
+static const attention ATTENTIONS_64[][2] = {{float32_64_one, float32_64_tile}, {float16_64_one, float16_64_tile},
+                                             {bfloat16_64_one, bfloat16_64_tile}, {int8_64_one, int8_64_tile}};
+#else
+#define ATTENTIONS_64 ATTENTIONS
+#endif
 
 static void attend(const model *m, int kind, int heads, query *q, int tokens, const span *spans, int n_spans) {
-  const int d = m->d_head, queries = tokens * heads;
-  if (kind == CACHE_INT8) for (int h = 0; h < queries; h++) round_query(&q[h], d);
-  switch (kind) {
-    ATTEND(CACHE_FLOAT32)
-    ATTEND(CACHE_FLOAT16)
-    ATTEND(CACHE_BFLOAT16)
-    ATTEND(CACHE_INT8)
-  }
-  for (int h = 0; h < queries; h++)
+  const int d = m->d_head;
+  if (kind == CACHE_INT8) for (int h = 0; h < tokens * heads; h++) round_query(&q[h], d);
+  (d == 64 ? ATTENTIONS_64 : ATTENTIONS)[kind][tokens > 1](m, d, heads, q, tokens, spans, n_spans);
+  for (int h = 0; h < tokens * heads; h++)
     for (int c = 0; c < d; c += LANES) store_part(q[h].z + c, load_part(q[h].z + c, d - c) / q[h].total, d - c);
 }
 #endif

@@ -30,7 +30,7 @@ SETS = {
 }
 """The compiler's flags of each instruction set, the fastest first."""
 X86 = ("x86_64", "AMD64")
-SECONDS = 120
+SECONDS = 300
 """How long the compiler may take."""
 
 log = logging.getLogger(__name__)
