@@ -244,8 +244,13 @@ def _import_everything() -> None:
 
     for module in pkgutil.walk_packages(pellucid.__path__, "pellucid."):
         is_library = "-" in module.name  # a compiled decoder, which is not a module of Python
-        if not is_library and not module.name.endswith(("score_kernel", "__main__", "lm_eval_model")):
+        if is_library or module.name.endswith(("__main__", "lm_eval_model")):
+            continue
+        try:
             importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if error.name != "triton":  # kernels of a GPU
+                raise
     for name in LATE_IMPORTS:
         importlib.import_module(name)
     tree = app.command_tree()
