@@ -26,7 +26,7 @@ demo: setup ## train a small model on two cores, let it write, explain one numbe
 	@PATH="$(BIN):$$PATH" sh scripts/demo.sh
 
 test: lint ## format, lint, types and every test, as CI runs them
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not timed and not torture"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not timed and not torture"
 	$(BIN)/python -m pytest -m timed $(shell grep -rl mark.timed tests)
 
 lint: setup ## ruff format and check, mypy strict
@@ -61,7 +61,9 @@ bench: setup ## speed beside its limit and its peers; PELLUCID_DATA names a fold
 	$(BIN)/python -m benchmarks.server
 	[ -z "$$PELLUCID_SMOLLM2" ] || $(BIN)/python -m benchmarks.smollm2
 
-bench-gpu: setup ## training on a GPU beside its peers; PELLUCID_DATA names a folder with shakespeare.txt and books
+bench-gpu: setup ## training and decoding on a GPU beside peers; PELLUCID_DATA names a folder with shakespeare.txt and books
+	$(BIN)/python -m pytest -q tests/gpu
+	$(BIN)/python -m benchmarks.gpu_decoding
 	$(BIN)/python -m benchmarks.gpu step
 	[ -z "$$PELLUCID_DATA" ] || $(BIN)/python -m benchmarks.gpu shakespeare
 	[ -z "$$PELLUCID_DATA" ] || $(BIN)/python -m benchmarks.gpu books

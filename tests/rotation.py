@@ -40,6 +40,5 @@ def take_turn(cases: Sequence[T]) -> list[T]:
 
 def how_to_repeat(nodeid: str) -> str:
     """Returns the commands that run a case, and all of its share, again."""
-    nodeid = nodeid.removesuffix("@container")  # a group of xdist
     share = f"{ROTATION}={os.environ[ROTATION]} python -m pytest"
     return f"{share} '{nodeid}'\n{share} {nodeid.partition('[')[0]}"

@@ -11,7 +11,6 @@ import pytest
 
 import pellucid
 
-pytestmark = pytest.mark.xdist_group("layers")  # one worker parses the package for all
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"columns", "errors", "format"},

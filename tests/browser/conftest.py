@@ -17,11 +17,10 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests of this folder into one worker, with one browser; without one they skip."""
+    """Marks the tests of this folder; without a browser they skip."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.xdist_group("browser"))
             if not CHROMIUM:
                 item.add_marker(pytest.mark.skip(reason="no chromium: `make browser` installs it"))
 

@@ -23,8 +23,6 @@ from tests.cli.container import Entry
 from tests.cli.test_random_commands import BROKEN
 from tests.rotation import take_share
 
-pytestmark = pytest.mark.xdist_group("container")  # which takes seconds to fill
-
 FAULTS = ("ENOSPC", "EIO", "EACCES", "full", "killed")
 READING = ("open", "scandir", "listdir")
 REMOVING = ("unlink", "remove", "rmdir", "scandir", "listdir", "open")

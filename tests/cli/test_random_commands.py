@@ -14,8 +14,6 @@ from tests.cli.fork_server import Done
 from tests.cli.hostile import raw_characters
 from tests.cli.random_lines import Line, random_lines
 
-pytestmark = pytest.mark.xdist_group("container")  # which takes seconds to fill
-
 EXIT_CODES = (0, 1, 2, 3, 130)
 BROKEN = (
     "Traceback (most recent call last)",

@@ -14,8 +14,6 @@ from tests.cli.fork_server import Done
 from tests.cli.random_lines import commands
 from tests.cli.test_random_commands import BROKEN
 
-pytestmark = pytest.mark.xdist_group("container")  # which takes seconds to fill
-
 LINES = {
     "get": ["smollm2"],
     "list": [],

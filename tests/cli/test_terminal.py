@@ -21,8 +21,6 @@ from tests.cli.random_lines import FITTING, WAITING, Line, commands
 from tests.cli.test_random_commands import BROKEN
 from tests.rotation import take_turn
 
-pytestmark = pytest.mark.xdist_group("container")  # which takes seconds to fill
-
 Arguments = list[str]
 WORKER = ["--workers", "1"]
 

@@ -26,7 +26,6 @@ from pellucid.sheets.mark import Grade, mark_sheet
 from pellucid.sheets.sheet import LEVELS
 from tests.cli.commands import Shell
 
-pytestmark = pytest.mark.xdist_group("lessons")  # the runs of a lesson are computed once
 every_lesson = pytest.mark.parametrize("lesson", lessons().values(), ids=lambda lesson: lesson.name)
 
 

@@ -15,8 +15,6 @@ from tests.server.field_strategies import SMALLEST, walk_cases
 from tests.server.fuzzing import Client, check_answer, fuzz
 from tests.server.served import Served, run_served
 
-pytestmark = pytest.mark.xdist_group("server")
-
 
 def is_number(row: Field) -> bool:
     if isinstance(row.type, SettingValue):

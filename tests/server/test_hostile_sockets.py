@@ -21,8 +21,6 @@ from tests.server.served import STAND_IN, Served, run_served, save_model
 from tests.server.serving import KEY, Answer, RawClient, read_all, seconds_until_closed
 from tests.server.test_serve_app import check_refusal
 
-pytestmark = pytest.mark.xdist_group("hostile")  # its servers start once
-
 SHORT = replace(LIMITS, head_seconds=0.3, body_seconds=0.3, unread_seconds=0.3, idle_seconds=1)
 SLACK = 1.5
 """Seconds on a busy machine beyond what a limit says."""

@@ -15,7 +15,6 @@ import pellucid
 from pellucid import Model
 from tests.server.served import Served, run_served
 
-pytestmark = pytest.mark.xdist_group("server")
 TEXT = "the cat sat on"
 SAID: list[Any] = [{"role": "user", "content": "who are you"}]
 

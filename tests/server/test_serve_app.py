@@ -14,8 +14,6 @@ from tests.server.http.test_limits import REFUSED_HOSTS, REFUSED_ORIGINS
 from tests.server.served import STAND_IN, Served, run_served, save_model
 from tests.server.serving import KEY, Answer, RawClient
 
-pytestmark = pytest.mark.xdist_group("serve_app")  # its servers start once
-
 KEYLESS = {"/health", "/", "/explore", "/explore/", "/explore/{name}"}
 """The only paths that may ask for no key: the state of the server, and the page, which holds no number."""
 

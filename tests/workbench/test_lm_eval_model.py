@@ -19,7 +19,6 @@ from tests.workbench import folders
 
 pytest.importorskip("lm_eval", reason="lm-eval, the extra `eval`, is not installed")
 pytestmark = [
-    pytest.mark.xdist_group("lm-eval"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # its own imports
 ]
 

@@ -258,7 +258,6 @@ def check_explanation(served: Served, choice: dict[str, Any], logprobs: list[flo
         assert ranks.get(token["id"], 64) == min(token["rank"], 64)
 
 
-@pytest.mark.xdist_group("server")
 def test_an_explained_completion_has_the_numbers_of_its_trace(served: Served) -> None:
     asked = {"prompt": ["the cat", "a dog sat"], "n": 2, "max_tokens": 12, "seed": 3, "stop": "e"}
     choices = served.post("/v1/completions", **asked, logprobs=2, explain=True)["choices"]
@@ -267,7 +266,6 @@ def test_an_explained_completion_has_the_numbers_of_its_trace(served: Served) ->
         check_explanation(served, choice, choice["logprobs"]["token_logprobs"])
 
 
-@pytest.mark.xdist_group("server")
 @pytest.mark.parametrize("question", ["runs", "log", "ledger"])
 def test_files_beside_the_model_are_not_served(served: Served, question: str) -> None:
     assert served.ask("GET", "/api/session").status == 200  # the process runs
@@ -286,7 +284,6 @@ def test_a_streamed_conversation_has_the_numbers_of_its_trace(served: Served) ->
     check_explanation(served, whole, logprobs)
 
 
-@pytest.mark.xdist_group("server")
 def test_a_ledger_that_was_saved_can_be_replayed_and_explained(
     served: Served, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from tests.server.served import Served
 
-pytestmark = pytest.mark.xdist_group("server")
 PATH = "/v1/completions"
 
 

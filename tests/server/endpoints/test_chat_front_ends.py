@@ -9,8 +9,6 @@ import pytest
 import pellucid
 from tests.server.served import Served
 
-pytestmark = pytest.mark.xdist_group("server")
-
 SYSTEM = {"role": "system", "content": "Be kind."}
 USER = {"role": "user", "content": "who are you"}
 PARTS = {"role": "user", "content": [{"type": "text", "text": "who are you"}]}

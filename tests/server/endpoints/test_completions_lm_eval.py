@@ -16,7 +16,6 @@ from tests.server.serving import KEY
 
 pytest.importorskip("lm_eval", reason="lm-eval, the extra `eval`, is not installed")
 pytestmark = [
-    pytest.mark.xdist_group("server"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # its own imports
 ]
 

@@ -10,7 +10,6 @@ from pellucid import Model
 from tests.server.answers.test_event_stream import join
 from tests.server.served import Served
 
-pytestmark = pytest.mark.xdist_group("server")
 PATH = "/v1/completions"
 PROMPTS = ["the cat sat on", "▖ é", "a", "0 1 2 3!?"]
 

@@ -19,7 +19,6 @@ from pellucid.server.metrics import EngineLoad
 from pellucid.workbench import Model
 from tests.server.served import Served
 
-pytestmark = pytest.mark.xdist_group("server")
 TEXTS = ["Once upon a time", "the cat", "½ père\n"]
 
 

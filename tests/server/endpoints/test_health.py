@@ -87,7 +87,6 @@ def read_metrics(served: Served) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-@pytest.mark.xdist_group("server")
 def test_the_tokens_of_whole_and_streamed_answers_and_of_embeddings_are_counted(served: Served) -> None:
     before, body = read_metrics(served), {"prompt": "the cat", "stop_ids": []}
     whole = served.post("/v1/completions", max_tokens=5, **body)["usage"]

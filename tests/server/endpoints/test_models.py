@@ -14,8 +14,6 @@ from pellucid.server.http.limits import RequestError
 from pellucid.server.served import ServedModel
 from tests.server.served import Served
 
-pytestmark = pytest.mark.xdist_group("server")
-
 
 def test_the_served_model_is_the_only_one(served: Served) -> None:
     with OpenAI(base_url=served.base_url, api_key=served.key, max_retries=0) as client:

@@ -12,7 +12,6 @@ from pellucid.server.reading.prompts import MOST_TEXT_BYTES
 from pellucid.workbench import Model
 from tests.server.served import Served
 
-pytestmark = pytest.mark.xdist_group("server")
 TALK = [{"role": "user", "content": "Who?"}]
 
 
