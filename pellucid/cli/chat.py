@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Cache, Device, Dtype, ModelName, Weights, choose_weights
+from pellucid.cli.options import Cache, DecodedWeights, Device, Dtype, ModelName, choose_weights
 from pellucid.cli.sampling_options import GivenSampling, with_sampling
 
 
@@ -25,7 +25,7 @@ def chat(
     ] = None,
     device: Device = "cpu",
     dtype: Dtype = "float32",
-    weights: Weights = None,
+    weights: DecodedWeights = None,
     cache: Cache = None,
 ) -> None:
     """Talk with a model, by its own chat template; /help lists the commands.

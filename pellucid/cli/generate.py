@@ -14,13 +14,13 @@ import typer
 from pellucid.cli.bar import counting_bar
 from pellucid.cli.options import (
     Cache,
+    DecodedWeights,
     Device,
     Dtype,
     Force,
     Json,
     ModelName,
     ParseSpecial,
-    Weights,
     choose_weights,
 )
 from pellucid.cli.sampling_options import GivenSampling, with_sampling
@@ -103,7 +103,7 @@ def generate(
     sweep: Sweep = None,
     device: Device = "cpu",
     dtype: Dtype = "float32",
-    weights: Weights = None,
+    weights: DecodedWeights = None,
     cache: Cache = None,
     parse_special: ParseSpecial = False,
     json: Json = False,

@@ -79,10 +79,18 @@ Device = Annotated[str, typer.Option(help="Where the fast engine computes: cpu o
 Dtype = Annotated[
     str, typer.Option(help="The fast engine's number type: float32, bfloat16, float16 or float64.")
 ]
+HELD = (
+    "How to hold the matrices: float; int8 or int4, quantized now; or file, a GGUF's own blocks; if omitted, "
+)
 Weights = Annotated[
     str | None,
+    typer.Option(help=f"{HELD}float, or the integers of a quantized folder.", metavar="KIND"),
+]
+DecodedWeights = Annotated[
+    str | None,
     typer.Option(
-        help="How to hold the matrices: float, int8, int4, or file, a GGUF's own blocks.", metavar="KIND"
+        help=f"{HELD}file on a CPU whose compiled decoder has the model's choices, else float.",
+        metavar="KIND",
     ),
 ]
 Cache = Annotated[

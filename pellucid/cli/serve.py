@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Cache, Device, Dtype, ModelName, Weights, choose_weights
+from pellucid.cli.options import Cache, DecodedWeights, Device, Dtype, ModelName, choose_weights
 from pellucid.cli.serving import exit_by_signal, say
 
 
@@ -51,7 +51,7 @@ def serve(
     ] = 256,
     device: Device = "cpu",
     dtype: Dtype = "float32",
-    weights: Weights = None,
+    weights: DecodedWeights = None,
     cache: Cache = None,
 ) -> None:
     """Serve a model over HTTP with OpenAI's API: completions, chat, embeddings, tokens.

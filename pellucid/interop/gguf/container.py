@@ -318,5 +318,6 @@ def _check_places(tensors: Mapping[str, TensorInfo], end: int) -> None:
         reached, before = stored.start + stored.bytes, name
         need(
             reached <= end,
-            f"the tensor {show_name(name)} ends at byte {reached:,}, after the file's end at {end:,}",
+            f"the tensor {show_name(name)} ends at byte {reached:,}, after the file's end at {end:,}: it was "
+            "cut off, so copy or fetch it again",
         )
