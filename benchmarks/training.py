@@ -1,10 +1,11 @@
 """A training step on a CPU, beside a nanoGPT-style step in plain PyTorch in the same run, and its limit.
 
-python -m benchmarks.training [--eager] [--autocast] [--small]
+python -m benchmarks.training [--eager] [--autocast] [--small] [--threads N]
 
 Both train the same model (learned positions, LayerNorm, GELU, tied, no biases, no dropout) with AdamW and
 clipping: the peer in float32, ours in float32 and with products in bfloat16 (`train.dtype=bfloat16`). They
-take turns, and the best of several short runs counts, so that a busy machine slows all of them.
+take turns, and the best of several short runs counts, so that a busy machine slows all of them. With one
+thread the time of the processor counts, which other programs hardly change.
 """
 
 import argparse
@@ -160,15 +161,16 @@ def make_run(shape: tuple[int, ...], batch: int, mlp: str = "gelu", **train: Any
 def race(steps: dict[str, Act]) -> dict[str, float]:
     """The shortest time of a step of each, in seconds; they take turns."""
     shortest = dict.fromkeys(steps, float("inf"))
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     for act in steps.values():
         for _ in range(3):
             act()
     for _ in range(ROUNDS):
         for name, act in steps.items():
-            ends = time.perf_counter() + SECONDS
-            while (start := time.perf_counter()) < ends:
+            ends = clock() + SECONDS
+            while (start := clock()) < ends:
                 act()
-                shortest[name] = min(shortest[name], time.perf_counter() - start)
+                shortest[name] = min(shortest[name], clock() - start)
     return shortest
 
 
@@ -229,7 +231,9 @@ def main() -> None:
     )
     parser.add_argument("--autocast", action="store_true", help="also the peer with bfloat16 autocast")
     parser.add_argument("--small", action="store_true", help="the first shape alone")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore", ".*torch.jit", DeprecationWarning)  # torch's own
     print(
         f"{datetime.date.today()}  {platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} "
