@@ -48,6 +48,43 @@ for line in sys.stdin:
     print(json.dumps([first - began, time.perf_counter() - first, said]), flush=True)
 """
 
+LLAMA_BATCH = """
+import ctypes, json, sys, time
+import llama_cpp as api
+import numpy as np
+quiet = api.llama_log_callback(lambda level, text, data: None)
+api.llama_log_set(quiet, ctypes.c_void_p(0))
+api.llama_backend_init()
+model = api.llama_model_load_from_file(sys.argv[1].encode(), api.llama_model_default_params())
+settings, rows = api.llama_context_default_params(), int(sys.argv[3])
+settings.n_ctx, settings.n_batch, settings.n_ubatch, settings.n_seq_max = 512 * rows, 512, 512, rows
+settings.n_threads = settings.n_threads_batch = int(sys.argv[2])
+context = api.llama_init_from_model(model, settings)
+size = api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
+batch = api.llama_batch_init(512, 0, 1)
+def decode(entries):
+    batch.n_tokens = len(entries)
+    for i, (token, position, row, is_wanted) in enumerate(entries):
+        batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, position, 1, is_wanted
+        batch.seq_id[i][0] = row
+    assert api.llama_decode(context, batch) == 0
+def choose(place):
+    return int(np.ctypeslib.as_array(api.llama_get_logits_ith(context, place), (size,)).argmax())
+for line in sys.stdin:
+    ids, new = json.loads(line)
+    api.llama_memory_clear(api.llama_get_memory(context), True)
+    first = time.perf_counter()
+    for row in range(rows):
+        decode([(id, at, row, at == len(ids) - 1) for at, id in enumerate(ids)])
+    last, said, began = [choose(len(ids) - 1)] * rows, [], time.perf_counter()
+    for step in range(new):
+        said.append(last[0])
+        decode([(last[row], len(ids) + step, row, 1) for row in range(rows)])
+        last = [choose(row) for row in range(rows)]
+    print(json.dumps([began - first, time.perf_counter() - began, said]), flush=True)
+"""
+"""Decodes as many texts at once as its third argument says, in one call a step."""
+
 
 def take_turns(ways: dict[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, float]:
     """Returns the least seconds of each way."""
@@ -72,10 +109,10 @@ def measure_bandwidth(threads: int) -> float:
 
 
 class Llama:
-    """llama.cpp in a process of its own."""
+    """llama.cpp in a process of its own, for one text or for several at once."""
 
-    def __init__(self, python: str, path: str, threads: int) -> None:
-        command = [python, "-c", LLAMA, path, str(threads)]
+    def __init__(self, python: str, path: str, threads: int, rows: int = 1) -> None:
+        command = [python, "-c", LLAMA if rows == 1 else LLAMA_BATCH, path, str(threads), str(rows)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, ids: Sequence[int], new: int) -> tuple[float, float, list[int]]:
@@ -156,13 +193,23 @@ def decode(path: str, python: str | None) -> None:
                 print(f"{'':<52}{fraction:9.0%} of the read bandwidth of two cores")
     decoder.threads = 2
     torch.set_num_threads(2)
-    best = take_turns({"batch": lambda: run_decoder(decoder, ids, 32, torch.float16, rows=8)}, 3)
-    report(
-        "decode, 8 texts at once",
-        8 * 32 / best["batch"],
-        **{"one text of llama.cpp": 8 * 32 / best["batch"] / peers[2]},
-    )
+    decode_batch(path, python, decoder, ids, peers[2])
     transformers(path, model, decoder, ids)
+
+
+def decode_batch(
+    path: str, python: str | None, decoder: NativeDecoder, ids: list[int], single: float
+) -> None:
+    """Eight texts at once, in steps of one token of each."""
+    ways = {"decoder": lambda: run_decoder(decoder, ids, 32, torch.float16, rows=8)}
+    if python:
+        llama = Llama(python, path, 2, rows=8)
+        ways["llama.cpp"] = lambda: llama.run(ids, 32)[1]
+    best = take_turns(ways, 3)
+    for name, seconds in best.items():
+        ratios = {"llama.cpp": best.get("llama.cpp", float("nan")) / seconds}
+        ratios["one text of llama.cpp"] = 8 * 32 / seconds / single
+        report(f"decode, 8 texts at once: {name}", 8 * 32 / seconds, **ratios)
 
 
 def transformers(path: str, model: Model, decoder: NativeDecoder, ids: list[int]) -> None:

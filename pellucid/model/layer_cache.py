@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-LARGE = 2**20
-"""Bytes of a buffer that are taken from the system only when they are used."""
+LARGE = 2**16
+"""Bytes of a buffer that are taken from the system only when they are used; `torch.zeros` writes them on
+several threads, which on a busy machine wait for each other for milliseconds."""
 
 
 class CachePlan(NamedTuple):

@@ -109,14 +109,15 @@ class NativeDecoder:
     def cache_dtype(self) -> torch.dtype:
         """The type of keys and values by default: of quantized weights float16, which rounds far less than
         they did."""
-        is_quantized = any(isinstance(part, QuantizedTensor) for part in self.module.modules())
-        return torch.float16 if is_quantized else self.dtype
+        return torch.float16 if self._is_quantized else self.dtype
 
     # ---- description
 
     def _describe(self) -> c.CModel:
         module, config = self.module, self.config
-        pack([part for part in module.modules() if isinstance(part, QuantizedTensor)], self.library)
+        quantized = [part for part in module.modules() if isinstance(part, QuantizedTensor)]
+        self._is_quantized = bool(quantized)
+        pack(quantized, self.library)
         layers = (c.CLayer * config.n_layer)(*map(self._describe_layer, module.blocks))
         attend = module.get_submodule("blocks.0.attn.attend")
         assert isinstance(attend, SoftmaxAttention)
