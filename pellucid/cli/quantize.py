@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def quantize(
     model: ModelName,
-    bits: Annotated[int | None, typer.Option(help="Bits of a weight: 8 or 4.", metavar="BITS")] = None,
+    bits: Annotated[str | None, typer.Option(help="Bits of a weight: 8 or 4.", metavar="BITS")] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -85,8 +85,8 @@ def quantize(
     )
 
     settings: dict[str, Any] = {
-        "bits": bits,
-        "group": int(group) if group is not None and group.isdecimal() and len(group) < 19 else group,
+        "bits": _read_count(bits),
+        "group": _read_count(group),
         "keep": keep or [],
         "weights": weights,
     }
@@ -113,6 +113,11 @@ def quantize(
             _draw(measured, plot, force)
     if output is not None:
         print(*describe_written(found.pretrained, output), sep="\n", file=sys.stderr if json else sys.stdout)
+
+
+def _read_count(text: str | None) -> int | str | None:
+    """Returns a whole number as one, and any other text for the message that refuses it."""
+    return int(text) if text is not None and text.isdecimal() and len(text) < 19 else text
 
 
 def _say(text: str) -> None:

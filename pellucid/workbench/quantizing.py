@@ -65,7 +65,7 @@ def _quantize(model: "Model", bits: Any, group: Any, keep: Any) -> Pretrained:
 
 def make_scheme(bits: Any, group: Any = None) -> Scheme:
     """Returns the scheme that bits and a group mean, for a model of any size."""
-    bits = check_int("bits", bits)
+    bits = check_int("bits, 8 or 4,", bits)
     if group is None:
         return Scheme(bits, GROUPS.get(bits))
     if group == ROW:

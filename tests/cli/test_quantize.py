@@ -93,6 +93,7 @@ def test_a_picture_is_drawn(shell: Shell, tmp_path: Path, name: str) -> None:
         (("a", "-o", "b"), "8 or 4"),
         (("a", "--bits", "3"), "8 or 4"),
         (("a", "--bits", "-8"), "8 or 4"),
+        (("a", "--bits", "eight"), "8 or 4"),
         (("nowhere", "--bits", "3", "-o", "a"), "8 or 4"),
         (("nowhere", "--weights", "int4", "-o", "a"), "--bits 4"),
         (("a", "--bits", "8", "--group", "33", "-o", "b"), "33"),
