@@ -210,7 +210,7 @@ def attend_jointly(
         p = tl.where((j < end)[None, :], tl.exp(scores - higher[:, None]), 0.0)
         kept = tl.exp(m - higher)
         sums = sums * kept + tl.sum(p, 1)
-        out = multiply_exactly(p, v, out * kept[:, None], planes)
+        out = out * kept[:, None] + multiply_exactly(p, v, tl.zeros((heads, channels), tl.float32), planes)
         m = higher
         begin += block
         k, v = load_block(keys, values, begin, end, d, d_head, ring, block)

@@ -258,7 +258,11 @@ def sum_products(
     width: tl.constexpr, group: tl.constexpr, has_minimums: tl.constexpr, planes: tl.constexpr,
     block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr,
 ):  # fmt: skip
-    """Returns x Wᵀ [rows lines]; integers are multiplied as they are, and a block of them by its scales."""
+    """Returns x Wᵀ [rows lines]; integers are multiplied as they are, and a block of them by its scales.
+
+    Each block of inputs is summed by itself, and the sums are added in float32: a tensor core does not round
+    what it adds to its accumulator but cuts it off, always towards zero, and would do so for every 16 inputs.
+    """
     total = tl.zeros((block_m, block_n), tl.float32)
     sums = tl.zeros((block_m,), tl.float32)
     groups: tl.constexpr = 1 if group == 0 else (width + group - 1) // group
@@ -266,10 +270,9 @@ def sum_products(
         columns = start + tl.arange(0, block_k)
         is_column = columns < width
         held = load_weights(w, lines, columns, is_line[:, None] & is_column[None, :], width)
+        part = tl.zeros((block_m, block_n), tl.float32)
         if groups > 1:
-            part, sums = tl.zeros((block_m, block_n), tl.float32), tl.zeros((block_m,), tl.float32)
-        else:
-            part = total
+            sums = tl.zeros((block_m,), tl.float32)
         for index in tl.static_range(planes):
             at = x + index * plane + rows[:, None] * width + columns[None, :]
             given = tl.load(at, is_row[:, None] & is_column[None, :], 0.0)
@@ -277,9 +280,8 @@ def sum_products(
             if has_minimums:
                 sums += tl.sum(given.to(tl.float32), 1)
         if groups > 1:
-            total += scale_group(part, sums, s, m, lines * groups + start // group, is_line, has_minimums)
-        else:
-            total = part
+            part = scale_group(part, sums, s, m, lines * groups + start // group, is_line, has_minimums)
+        total += part
     if group > 0 and groups == 1:
         total = scale_group(total, sums, s, m, lines, is_line, has_minimums)
     return total
