@@ -145,9 +145,9 @@ class GpuDecoder:
         if watcher is None:
             graph.run()
         else:
-            from pellucid.gpu.recording import StepRecorder
+            from pellucid.gpu.recording import DecodeRecorder
 
-            StepRecorder(self.module, self.buffers, caches).run(graph.step)
+            DecodeRecorder(self.module, self.buffers, caches).run(graph.step)
         logits = self.buffers.logits[: len(rows)]
         return logits[list(wanted)]
 

@@ -71,7 +71,7 @@ class RecordedModule:
 
     def _can_record(self, cache: Cache) -> bool:
         """Whether a step may run twice, as recording does: it writes the same keys and values to their slots;
-        and whether nobody watches or edits its values."""
+        and whether its values are neither watched nor edited."""
         is_watched = current_watcher() is not None or is_explicit(self.module)
         return not is_watched and all(isinstance(layer, SlotCache) for layer in cache.layers)
 

@@ -13,7 +13,7 @@ from pellucid.model.taps import tap
 from pellucid.model.transformer import Transformer
 
 
-class StepRecorder:
+class DecodeRecorder:
     """Offers the values of a step to the recordings, under their names and in the axes of the glossary."""
 
     def __init__(self, module: Transformer, buffers: Buffers, caches: Sequence[Cache]) -> None:

@@ -65,7 +65,7 @@ def cropped_row_keeps_its_length(patch: Patch) -> None:
         before = self.host_lengths.copy()
         right(self, length)
         if isinstance(length, int) and 0 < length < int(before.max()):
-            self._set_lengths(before)
+            self.set_lengths(before)
 
     patch.setattr(Cache, "crop", wrong)
 

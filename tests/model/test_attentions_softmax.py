@@ -20,6 +20,12 @@ PLAIN: dict[str, Any] = {"n_head": 4, "n_layer": 1, "d_model": 64, "vocab_size":
 CAUSAL = AttentionInputs(None, None, None, is_causal=True)
 
 
+@pytest.fixture(autouse=True)
+def compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes the way of a compiled step; it is run here operation by operation."""
+    monkeypatch.setattr(softmax, "is_compiled", lambda: True)
+
+
 def make(**changes: Any) -> attentions.HeadAttention:
     return attentions.make(ModelConfig.from_dict(PLAIN | changes), "attn")
 

@@ -86,7 +86,8 @@ def _describe_trace(session: Session, summary: TraceSummary) -> dict[str, Any]:
 
 def format_command(session: Session, request: RunRequest | None) -> str | None:
     """Returns the command that explains a number of the trace; None where ids, edits or an update of
-    quantized weights cannot be given there, and of a trace without a file. Of a path, it has the last part alone."""
+    quantized weights cannot be given there, and of a trace without a file. Of a path, it has the last part
+    alone."""
     if not session.source or (request and (request.edits or (request.update and session.has_integers))):
         return None
     words = ["pellucid", "explain", shorten_path(session.source)]

@@ -40,7 +40,7 @@ class SoftmaxAttention(HeadAttention):
             k, v = self.t("k_all", k), self.t("v_all", v)
         if is_explicit() or self.cap is not None:  # the fused kernel has no cap
             return self._attend_explicit(q, k, v, inputs)
-        if cache is None and q.requires_grad and sums_narrowly(q):
+        if cache is None and q.requires_grad and sums_narrowly(q) and is_compiled():
             with torch.autocast("cpu", enabled=False):
                 return self._attend_for_training(q, k, v, inputs)
         return self._attend_fused(q, k, v, inputs)
@@ -64,9 +64,9 @@ class SoftmaxAttention(HeadAttention):
         return z.flatten(1, 2)
 
     def _attend_for_training(self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
-        """Returns z for q in half precision on a CPU by plain products, whose backward pass takes a fraction
-        of the kernel's. They hold the pattern, so long sequences are computed by the kernel, in float32; on a
-        CPU without instructions for half precision, all are.
+        """Returns z for q in half precision on a CPU by plain products, which a compiled step fuses and whose
+        backward pass takes a fraction of the kernel's. They hold the pattern, so long sequences are computed
+        by the kernel, in float32; on a CPU without instructions for half precision, all are.
 
         Scores are rounded to the type of q, and the softmax is computed in float32.
         """
@@ -124,6 +124,12 @@ class SoftmaxAttention(HeadAttention):
     ) -> LayerCache:
         shape = (batch, config.n_kv_head, slots, config.d_head)
         return Int8Cache(shape, device) if dtype == torch.int8 else KeyValueCache(shape, dtype, device)
+
+
+def is_compiled() -> bool:
+    """Whether the step is compiled, as a training run's is where speed is wanted more than bits: products
+    then round scores and pattern, where the kernel rounds its result alone."""
+    return torch.compiler.is_compiling()
 
 
 def softmax(scores: Tensor) -> Tensor:
