@@ -124,7 +124,7 @@ def test_a_cancelled_request_leaves_the_others_as_they_are(module: Transformer) 
 
 
 def test_a_request_joins_while_others_run_ahead(module: Transformer, launched: list[int]) -> None:
-    engine, first = make_engine(GpuDecoder(module, 4)), make_request(1, 2, 3, count=11)
+    engine, first = make_engine(GpuDecoder(module, 4)), make_request(1, 2, 3, count=14)
     one = engine.add(first)
     tokens = iter(one)
     for _ in range(3):
