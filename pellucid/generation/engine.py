@@ -15,6 +15,7 @@ token, or the engine's own after `start`.
 
 import contextlib
 import dataclasses
+import logging
 import secrets
 import threading
 from collections import deque
@@ -53,6 +54,7 @@ from pellucid.generation.strategies.strategy import Job, Strategy
 from pellucid.gpu.decoder import GpuDecoder
 from pellucid.text.tokenizer import Tokenizer
 
+log = logging.getLogger(__name__)
 PATIENCE = 30.0
 """Seconds that a request waits for its reader before it is cancelled, so that its slots are free again."""
 
@@ -442,7 +444,8 @@ class Engine:
             self._give_up_ahead()
             if not isinstance(error, Exception):
                 raise
-            self.runs_ahead = False  # the next step, on the host, says what is wrong
+            self.runs_ahead = False  # the next step, on the host, says what is wrong with a request
+            log.warning("the device cannot go ahead of the host any more, so decoding is slower: %s", error)
 
     def _take_ahead(self, ahead: Ahead) -> None:
         for handle, tokens in ahead.take():

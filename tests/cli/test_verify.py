@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pellucid.checks.catalogue import CHECKS
+from pellucid.checks.catalogue import select_checks
 from pellucid.checks.check import Check
 from pellucid.checks.training.runs import CHECKS as RUN_CHECKS
 from pellucid.interop import huggingface
@@ -24,7 +24,8 @@ from tests.interop.gguf import random_models
 from tests.training import small_run_folders
 from tests.workbench import folders
 
-QUICK = [check.name for check in CHECKS if check.quick]
+CHECKS = select_checks(quick=False)
+QUICK = [check.name for check in select_checks(quick=True)]
 
 
 @pytest.fixture(autouse=True)
