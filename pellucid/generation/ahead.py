@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # which imports Triton
     from pellucid.gpu.drawing import DrawSettings
     from pellucid.gpu.loop import DecodeLoop
 
+log = logging.getLogger(__name__)
 STEPS = 6
 """Steps that are launched and not read; also the most tokens of a text that are computed in vain."""
 NO_LOGITS = torch.empty(0, 0)
@@ -43,9 +44,6 @@ def find_host_reason(handle: Handle) -> str | None:
         (bool(others), f"the sampler {others[0] if others else ''}"),
     )
     return next((reason for is_so, reason in reasons if is_so), None)
-
-
-log = logging.getLogger(__name__)
 
 
 @cache

@@ -21,6 +21,7 @@ from pellucid.gpu.buffers import PLANES, RING, Buffers
 from pellucid.gpu.caches import find_slot, is_readable
 from pellucid.gpu.drawing import DrawBuffers
 from pellucid.gpu.matrices import Matrix
+from pellucid.gpu.module_decoder import ModuleDecoder
 from pellucid.gpu.tiles import BUCKETS, LARGEST_BLOCK, count_splits, find_bucket
 from pellucid.model.cache import Cache
 from pellucid.model.taps import begin_call, current_watcher, is_explicit
@@ -56,7 +57,7 @@ def _find_mixed_gate(module: Transformer) -> str | None:
     return None
 
 
-class GpuDecoder:
+class GpuDecoder(ModuleDecoder):
     """Computes what `Transformer.forward_packed` does; single tokens by kernels, in float32.
 
     A step is of at most `most` texts, rounded up to a bucket. One thread at a time may use a decoder."""
@@ -64,7 +65,8 @@ class GpuDecoder:
     def __init__(self, module: Transformer, most: int = BUCKETS[-1]) -> None:
         from pellucid.gpu.graphs import Graphs
 
-        self.module, self.config, self.most = module, module.config, find_bucket(most)
+        super().__init__(module)
+        self.most = find_bucket(most)
         holds_floats = module.dtype == torch.float32 and not module.quantized_weights()
         self.buffers = Buffers(self.config, self.most, module.device, 1 if holds_floats else PLANES)
         self.draws = DrawBuffers(self.most, RING, module.device)
@@ -73,18 +75,6 @@ class GpuDecoder:
         """The cache whose addresses the recorded steps hold."""
         self.loop: DecodeLoop | None = None
         """The loop whose texts the buffers hold, None where they hold those of a call."""
-
-    @property
-    def device(self) -> torch.device:
-        return self.module.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.module.dtype
-
-    @property
-    def cache_dtype(self) -> torch.dtype:
-        return self.module.cache_dtype
 
     # ---- recorded steps
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 PATIENCE = 2.0
 """Seconds after which a recording says what takes so long."""
 MOST_GRAPHS = 24
-"""Each holds its launches on the device, a few hundred kilobytes."""
+"""Each holds its launches, and what drawing needs, on the device."""
 
 
 class GraphKey(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from pellucid.gpu.module_decoder import ModuleDecoder
 from pellucid.model.cache import Cache
 from pellucid.model.layer_cache import SlotCache
 from pellucid.model.taps import current_watcher, is_explicit
@@ -25,26 +26,14 @@ class RecordedCall(NamedTuple):
     logits: Tensor
 
 
-class RecordedModule:
+class RecordedModule(ModuleDecoder):
     """Computes what the module does; `forward_cached` of one token in each row by a recorded graph, one for
     each length of keys that the cache shows."""
 
     def __init__(self, module: Transformer) -> None:
-        self.module, self.config = module, module.config
+        super().__init__(module)
         self._calls: dict[int, RecordedCall] = {}
         self._cache: Cache | None = None
-
-    @property
-    def device(self) -> torch.device:
-        return self.module.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.module.dtype
-
-    @property
-    def cache_dtype(self) -> torch.dtype:
-        return self.module.cache_dtype
 
     def forward_packed(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
         """Runs `Transformer.forward_packed`."""
