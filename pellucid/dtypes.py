@@ -136,7 +136,7 @@ def _encode_block(array: Array, code: str, exact: bool) -> Array:
 
 def _to_bfloat16(array: Array) -> Array:
     """Returns the upper half of float32, rounded: adding half of the last bit kept carries into it."""
-    single = array.astype(np.float32, copy=False) if array.dtype != np.float64 else _round_to_odd(array)
+    single = array.astype(np.float32, copy=False) if array.dtype != np.float64 else round_to_odd(array)
     bits = single.view(np.uint32)
     upper = bits >> 16
     rounded = (bits + 0x7FFF + (upper & 1)) >> 16
@@ -144,10 +144,11 @@ def _to_bfloat16(array: Array) -> Array:
     return np.asarray(np.where(np.isnan(single), nan, rounded), STORAGE["BF16"])
 
 
-def _round_to_odd(array: Array) -> Array:
-    """Returns float32, truncated and with the last bit set where bits were lost: rounding it again then
-    rounds once."""
-    single = array.astype(np.float32)
+def round_to_odd(array: Array) -> Array:
+    """Returns float64 as float32, truncated and with the last bit set where bits were lost: rounding it again
+    then rounds once."""
+    with np.errstate(over="ignore"):
+        single = array.astype(np.float32)
     bits = single.view(np.uint32)
     bits -= (np.abs(single.astype(np.float64)) > np.abs(array)).astype(np.uint32)
     bits |= (single.astype(np.float64) != array) & ~np.isnan(array)

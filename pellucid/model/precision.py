@@ -1,10 +1,13 @@
 """Precision of intermediate results: half precision is computed in float32, float64 stays float64; and where
-a row's result is independent of the other rows, bit for bit."""
+a row's result is independent of the other rows, bit for bit. And how weights are rounded to a type."""
 
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from pellucid.dtypes import Array, round_to_odd
 
 
 class Placed(Protocol):
@@ -25,6 +28,14 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 def widen(x: Tensor) -> Tensor:
     """Returns x in float32 if it is in half precision, else x itself."""
     return x.float() if x.element_size() < 4 else x
+
+
+def to_roundable(weight: Array, dtype: torch.dtype) -> Tensor:
+    """Returns a weight as a tensor that torch rounds once to this type: float64 to half precision it would
+    round twice, first to float32."""
+    is_wide = weight.dtype == np.float64 and dtype.itemsize < torch.float32.itemsize
+    rounded = round_to_odd(weight) if is_wide else weight
+    return torch.from_numpy(np.require(rounded, requirements=("C", "W")))
 
 
 def sums_narrowly(x: Tensor) -> bool:

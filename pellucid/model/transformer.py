@@ -24,7 +24,7 @@ from pellucid.model.initializations import initialize
 from pellucid.model.layer_cache import CachePlan
 from pellucid.model.linear import Embedding, linear, widen_weight
 from pellucid.model.positions import PositionBias, Positions
-from pellucid.model.precision import sum_widely_on_gpu
+from pellucid.model.precision import sum_widely_on_gpu, to_roundable
 from pellucid.model.quantized_tensor import QuantizedTensor
 from pellucid.model.tables import Tables
 from pellucid.model.taps import begin_call, current_watcher, is_explicit, recompute_contexts, tap
@@ -379,5 +379,5 @@ def _load_weight(weight: Any, name: str, device: Any, dtype: torch.dtype) -> nn.
     if isinstance(weight, QuantizedWeight) and is_quantizable(name, weight.shape):
         return QuantizedTensor.from_weight(weight, device, dtype)
     parameter = torch.empty(weight.shape, dtype=dtype, device=device)
-    parameter.copy_(torch.from_numpy(np.require(weight, requirements=("C", "W"))))
+    parameter.copy_(to_roundable(weight, dtype))
     return nn.Parameter(parameter)

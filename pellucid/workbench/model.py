@@ -9,8 +9,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
-import numpy as np
-
 from pellucid.arguments import (
     check_bool,
     check_int,
@@ -195,6 +193,8 @@ class Model:
             return None
         import torch
 
+        from pellucid.model.precision import to_roundable
+
         held, array = self._held_weight(name), self.pretrained.weights[name]
         if held.shape != array.shape:
             raise UsageError(f"the module's {name} is {tuple(held.shape)}, no longer {array.shape}.")
@@ -203,7 +203,7 @@ class Model:
             return None if same else held.dequantize(torch.float64)
         if dtype_name(held.dtype) != self._asked[1]:
             return held
-        given = torch.from_numpy(np.require(array, requirements=("C", "W"))).to(held.dtype)
+        given = to_roundable(array, held.dtype).to(held.dtype)
         bits = (one.contiguous().view(torch.uint8) for one in (given, held.cpu()))
         return None if torch.equal(*bits) else held
 

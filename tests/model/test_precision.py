@@ -1,13 +1,15 @@
-"""Gradients in half precision are summed in float32."""
+"""Gradients in half precision are summed in float32; weights are rounded to it once."""
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from pellucid.model.linear import Embedding
 from pellucid.model.norms import LayerNorm, RmsNorm
+from pellucid.model.precision import to_roundable
 from pellucid.parts.norms import LayerNormConfig, RmsNormConfig
 
 POSITIONS, WIDTH, VOCABULARY = 4096, 16, 8
@@ -48,3 +50,22 @@ def test_the_gradient_of_a_weight_in_bfloat16_is_a_sum_in_float32(
         grads.append(weight.grad.double().clone())
     narrow, right = grads
     assert (narrow - right).norm() < 4e-3 * right.norm()
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.float16, 10), (torch.bfloat16, 7)], ids=str)
+def test_a_weight_of_float64_is_rounded_once(dtype: torch.dtype, bits: int) -> None:
+    """A little above halfway: float32 forgets the little, and halfway would go down to the even one."""
+    just_above = 1 + 2.0 ** -(bits + 1) + 2.0**-40
+    weight = np.array([just_above, -just_above, 1e300, -np.inf, np.nan, -0.0])
+    found = to_roundable(weight, dtype).to(dtype)
+    above = 1 + 2.0**-bits
+    wanted = torch.tensor([above, -above, torch.inf, -torch.inf, torch.nan, -0.0], dtype=dtype)
+    assert torch.equal(found.view(torch.int16)[[0, 1, 2, 3, 5]], wanted.view(torch.int16)[[0, 1, 2, 3, 5]])
+    assert found[4].isnan()
+
+
+def test_float16_from_float64_is_what_numpy_makes_of_it() -> None:
+    values = np.random.default_rng(0).normal(size=200_000) * np.geomspace(1e-8, 1, 200_000)
+    found = to_roundable(values, torch.float16).half().numpy()
+    assert np.array_equal(found, values.astype(np.float16))
+    assert not np.array_equal(torch.from_numpy(values).half().numpy(), found)

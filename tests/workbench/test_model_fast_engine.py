@@ -260,6 +260,15 @@ def test_changing_the_dtype_changes_only_the_fast_engine(places: Places) -> None
     )
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [("float16", 10), ("bfloat16", 7)])
+def test_a_weight_of_float64_is_rounded_once_and_not_called_modified(dtype: str, bits: int) -> None:
+    wide = pellucid.load("abcd", dtype=dtype)
+    just_above = np.full_like(wide.weights["embed.weight"], 1 + 2.0 ** -(bits + 1) + 2.0**-40, np.float64)
+    model = wide.replace(weights={**wide.weights, "embed.weight": just_above})
+    assert (model.module.embed.weight == 1 + 2.0**-bits).all()
+    assert model.modified_weight("embed.weight") is None
+
+
 def test_an_id_or_a_seed_that_no_machine_word_holds_is_refused_in_words() -> None:
     for ask in (tiny().score, tiny().trace, tiny().generate):
         with pytest.raises(TokenError, match="beyond every vocabulary"):
