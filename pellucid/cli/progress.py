@@ -125,7 +125,7 @@ FORMS: dict[str, Callable[[float], str]] = {
     "learned": lambda value: f"{max(value, 0):.1%}",  # below 0 nothing is learned yet; the log has the number
     "accuracy": lambda value: f"{value:.1%}",
     "speed": lambda value: f"{value:,.0f} tokens/s",
-    "mfu": lambda value: f"{value:.1%}",
+    "mfu": lambda value: f"{value:.1%}" if value <= 1 else ">100% (peak measured on a busy machine)",
     "left": lambda value: f"{format_clock(value)} left",
 }
 LABELS = {

@@ -189,12 +189,12 @@ def _follow(run: "Run", plain: bool) -> None:
     """Shows the events of a run until it ends, then where its model is or how to continue."""
     from pellucid.cli.live import PlainView, view
     from pellucid.training.events import EndReason, Evaluated
-    from pellucid.training.machine import measure_peak
+    from pellucid.training.machine import find_peak
 
     out, loss = run.folder.path, None
     live: Any = contextlib.nullcontext(_ignore)
     if run.ranks.is_main:
-        peak = measure_peak(str(run.state.device), run.state.dtype) * run.ranks.world
+        peak = find_peak(str(run.state.device), run.state.dtype) * run.ranks.world
         live = PlainView(str(out), peak) if plain else view(str(out), peak)
     with _handle_signals(run) as received, live as show:
         for event in run.events():

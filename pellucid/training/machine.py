@@ -39,6 +39,8 @@ SPEED_SECONDS, SPEED_STEPS = 2.0, 4
 """Seconds of measuring at most, and timed steps at most."""
 TOLERANCE = 1.25
 """A utilization that differs from the assumed one by more than this factor is planned with."""
+_peaks: dict[tuple[str, str], float] = {}
+"""FLOP/s of the fastest product that this process has measured, by device and type."""
 
 
 # ---- the peak of matrix products
@@ -101,12 +103,21 @@ def load_average() -> float:
 
 
 def measure_peak(device: str | None = None, dtype: str = "float32") -> float:
-    """Returns the FLOP/s of the fastest matrix product, two for each multiply-and-add; measured once."""
+    """Returns the FLOP/s of the fastest matrix product, two for each multiply-and-add; measured once for each
+    number of threads."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     threads = torch.get_num_threads()
+    peak = _measure_product(device, dtype, threads)
     if device == "cpu" and dtype in ("bfloat16", "float16"):  # few CPUs have bfloat16 products
-        return max(_measure_product(device, dtype, threads), _measure_product(device, "float32", threads))
-    return _measure_product(device, dtype, threads)
+        peak = max(peak, _measure_product(device, "float32", threads))
+    _peaks[device, dtype] = max(peak, _peaks.get((device, dtype), 0.0))
+    return peak
+
+
+def find_peak(device: str, dtype: str) -> float:
+    """Returns the peak of the machine, FLOP/s: the fastest product measured so far, with this number of
+    threads or another. On a busy machine one number may be a hundred times slower at that moment."""
+    return max(measure_peak(device, dtype), _peaks.get((device, dtype), 0.0))
 
 
 @cache
@@ -219,7 +230,7 @@ class Machine:
 
     def _choose(self, speeds: Mapping[int, float]) -> None:
         self.count = fastest(speeds)
-        self.peak = self.peaks[self.count]
+        self.peak = max(self.peaks.values())
         if len(speeds) > 1 or not self.message:
             self.message = describe_threads(speeds, self.count)
 

@@ -80,6 +80,9 @@ class Budget:
     def __str__(self) -> str:
         share = UTILIZATION if self.utilization is None else self.utilization
         measured = "" if self.utilization is None else ", as training steps were measured"
+        if share > 1:
+            speed = f"{share * self.peak / 1e9:,.3g} GFLOP/s{measured}"
+            return f"{self.minutes:g} minutes allow at {speed}; the peak was measured on a busy machine"
         return f"{self.minutes:g} minutes allow at {share:.0%} of {self.peak / 1e9:,.3g} GFLOP/s{measured}"
 
 

@@ -34,7 +34,7 @@ from pellucid.training.history.log import Log, make_line
 from pellucid.training.history.nonfinite import NonfiniteLocator
 from pellucid.training.history.recorder import Recorder
 from pellucid.training.history.tensorboard import Board
-from pellucid.training.machine import measure_peak
+from pellucid.training.machine import find_peak
 from pellucid.training.saving.environment import get_environment
 from pellucid.training.saving.run_folder import LOG, RECORDER, TENSORBOARD, RunFolder
 from pellucid.training.state import TrainState
@@ -208,7 +208,7 @@ class Run:
         state = self.state
         if isinstance(event, Stepped):
             achieved = event.tokens_per_second * self.flops_per_token
-            return {"mfu": achieved / (measure_peak(str(state.device), state.dtype) * self.ranks.world)}
+            return {"mfu": achieved / (find_peak(str(state.device), state.dtype) * self.ranks.world)}
         is_known = isinstance(event, Evaluated) and event.gap is not None
         return {"floor": state.source.entropy_floor} if is_known else {}
 

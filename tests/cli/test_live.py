@@ -71,6 +71,12 @@ def test_it_shows_the_figures_the_floor_and_the_gap() -> None:
     assert re.search("[\u2801-\u28ff]", picture)
 
 
+def test_a_share_above_the_peak_is_not_printed_and_says_why() -> None:
+    lines, _ = screen(80, 40, *events(300, end=""), peak=1e9)
+    assert any("MFU >100% (peak measured on a busy machine)" in line for line in lines)
+    assert not any("17,9" in line for line in lines)
+
+
 def test_what_is_not_known_is_not_shown() -> None:
     lines, _ = screen(80, 40, started(9, floor=None), stepped(1))
     picture = "\n".join(lines)

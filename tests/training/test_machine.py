@@ -5,8 +5,10 @@ import time
 import pytest
 import torch
 
+from pellucid.config import preset
 from pellucid.training import machine
 from pellucid.training.machine import _measure_product
+from pellucid.training.plan import Plan
 from tests.training.small_runs import recipe
 
 
@@ -29,6 +31,38 @@ def test_what_a_library_sets_up_at_its_first_product_is_not_measure(monkeypatch:
     monkeypatch.setattr(machine, "_time_products", seconds)
     assert _measure_product.__wrapped__("cpu", "float32", 1) == 2 * 256**3 / 0.02
     assert sides.count(256) > 2
+
+
+@pytest.fixture
+def _is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose second core is taken: products with two threads wait for each other."""
+    monkeypatch.setattr(machine, "_peaks", {})
+    monkeypatch.setattr(
+        machine, "_measure_product", lambda device, dtype, threads: {1: 9e10, 2: 2e9}[threads]
+    )
+    monkeypatch.setattr(machine, "thread_counts", lambda device: [2, 1])
+
+
+@pytest.mark.usefixtures("_is_busy")
+def test_the_peak_is_the_fastest_product_measured_with_any_number_of_threads() -> None:
+    with machine.use_threads(2):
+        assert machine.find_peak("cpu", "float32") == 2e9
+    with machine.use_threads(1):
+        assert machine.measure_peak("cpu", "float32") == 9e10
+    with machine.use_threads(2):
+        assert machine.measure_peak("cpu", "float32") == 2e9
+        assert machine.find_peak("cpu", "float32") == 9e10
+
+
+@pytest.mark.usefixtures("_is_busy")
+def test_a_plan_s_utilization_is_a_share_of_the_larger_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps may be faster with the number of threads whose products happened to be slow."""
+    monkeypatch.setattr(machine, "measure_speed", lambda *_: 6e10 if torch.get_num_threads() == 2 else 1e10)
+    found = machine.Machine(recipe("train.device=cpu", "train.dtype=float32"), "cpu", True, 1.0)
+    config = preset("abcd")
+    plan = Plan({"data.batch_size": 1, "model.context_length": 8}, ())
+    assert found.measure_utilization(config, plan) == 6e10 / 9e10
+    assert found.count == 2
 
 
 @pytest.mark.parametrize(

@@ -217,3 +217,9 @@ def test_the_peak_is_measured_once_and_quickly() -> None:
     assert measure_peak("cpu") == found > 1e8
     assert time.perf_counter() - begun < 0.01 and first < 2  # 0.3 s where nothing else runs
     assert get_device_memory() > GB // 10
+
+
+def test_a_budget_never_states_a_share_above_the_peak() -> None:
+    message = str(Budget(5, 1e9, utilization=48.0))
+    assert "48 GFLOP/s" in message and "busy" in message and "%" not in message
+    assert "60% of 1 GFLOP/s" in str(Budget(5, 1e9, utilization=0.6))

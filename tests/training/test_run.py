@@ -13,7 +13,7 @@ from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.events import Saved, Stepped
 from pellucid.training.history.log import read
 from pellucid.training.history.rebuild import rebuild_step
-from pellucid.training.machine import measure_peak
+from pellucid.training.machine import find_peak
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
@@ -41,7 +41,7 @@ def test_the_log_has_the_share_of_the_peak_and_the_floor_with_the_gap_to_it(tmp_
     lines = {line["kind"]: line for line in read(tmp_path / "a" / "log.jsonl")}
     step, judged = lines["step"], lines["evaluation"]
     work = step["tokens_per_second"] * lines["start"]["flops_per_token"]
-    assert step["mfu"] == pytest.approx(work / measure_peak("cpu"))
+    assert step["mfu"] == pytest.approx(work / find_peak("cpu", "float32"))
     assert judged["floor"] == lines["start"]["floor"] > 0
     assert judged["gap"] == judged["loss"] - judged["floor"]
     assert judged["learned"] < 1 and 0 <= judged["accuracy"] <= 1
