@@ -29,7 +29,7 @@ class Buffers:
         self.state = make(5, most, dtype=torch.int32)
         """What the host writes before a step; the rows are the next five."""
         self.tokens, self.positions, self.slots, self.left, self.steps = self.state
-        self.chosen = make(most, dtype=torch.int64)
+        self.chosen = make(most, dtype=torch.int32)
         self.drawn = torch.zeros(RING, most, dtype=torch.int32, pin_memory=device.type == "cuda")
         """The tokens of the last steps, in host memory that the device writes to."""
         self.x, self.qkv = make(most, config.d_model), make(most, heads + 2 * keys)

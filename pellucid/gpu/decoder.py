@@ -12,6 +12,7 @@ module runs instead.
 
 import importlib.util
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -69,12 +70,16 @@ class GpuDecoder(ModuleDecoder):
         self.most = find_bucket(most)
         holds_floats = module.dtype == torch.float32 and not module.quantized_weights()
         self.buffers = Buffers(self.config, self.most, module.device, 1 if holds_floats else PLANES)
-        self.draws = DrawBuffers(self.most, RING, module.device)
         self.graphs = Graphs(self._make_step)
         self.cache: Cache | None = None
         """The cache whose addresses the recorded steps hold."""
         self.loop: DecodeLoop | None = None
         """The loop whose texts the buffers hold, None where they hold those of a call."""
+
+    @cached_property
+    def draws(self) -> DrawBuffers:
+        """What drawn tokens need, made when the first is drawn."""
+        return DrawBuffers(self.config.vocab_size, self.most, RING, self.device)
 
     # ---- recorded steps
 

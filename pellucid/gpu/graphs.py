@@ -8,10 +8,10 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
-import torch
-
+from pellucid.gpu.capture import capture
 from pellucid.gpu.step import DecodeStep
 
 log = logging.getLogger(__name__)
@@ -19,6 +19,12 @@ PATIENCE = 2.0
 """Seconds after which a recording says what takes so long."""
 MOST_GRAPHS = 24
 """Each holds its launches, and what drawing needs, on the device."""
+
+
+@cache
+def say_compiling() -> None:
+    """Logs, once, why the first tokens take long."""
+    log.warning("compiling the GPU decoder for this model, once (Triton keeps it) …")
 
 
 class GraphKey(NamedTuple):
@@ -44,17 +50,13 @@ class StepGraph:
         slots = self.step.buffers.slots
         held = slots.clone()
         slots.fill_(-1)
-        message = "compiling the GPU decoder for this model, once (Triton keeps it) …"
-        notice = threading.Timer(PATIENCE, log.warning, [message])
+        notice = threading.Timer(PATIENCE, say_compiling)
         notice.start()
         try:
             self.step.run(is_dependent=True)
         finally:
             notice.cancel()
-        torch.cuda.synchronize()
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            self.step.run(is_dependent=True)
+        self.graph, _ = capture(lambda: self.step.run(is_dependent=True))
         slots.copy_(held)
         self.step.embed()
 

@@ -7,9 +7,9 @@ longer than the device needs to run them.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
+from pellucid.gpu.capture import capture
 from pellucid.gpu.module_decoder import ModuleDecoder
 from pellucid.model.cache import Cache
 from pellucid.model.layer_cache import SlotCache
@@ -70,10 +70,7 @@ class RecordedModule(ModuleDecoder):
         cache.new_lengths = lengths
         for _ in range(2):  # libraries choose their kernels and take their memory
             self._run(held, cache)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            logits = self._run(held, cache)
+        graph, logits = capture(lambda: self._run(held, cache))
         call = self._calls[cache.visible_length] = RecordedCall(graph, held, lengths, logits)
         return call
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pellucid.gpu import attention, products, tokens
+from pellucid.gpu import attention, products, selection, tokens
 from pellucid.gpu.buffers import PLANES, RING, Buffers
-from pellucid.gpu.drawing import DrawBuffers, draw
+from pellucid.gpu.drawing import DrawBuffers
 from pellucid.gpu.matrices import Matrix, describe_norm, or_absent
 from pellucid.gpu.tiles import (
     choose_key_tiles,
@@ -73,9 +73,6 @@ class DecodeStep:
     def run(self, is_dependent: bool = False, tap: Tap | None = None) -> None:
         """Launches every kernel; `tap` gets the name of what is there after each."""
         for launch in self.launches:
-            if launch.kernel is tokens.pick and self.draws is not None:
-                b = self.buffers
-                draw(b.logits[: self.count], b.steps, self.draws, b.chosen)
             launch.run(is_dependent)
             if tap is not None and launch.computed:
                 tap(launch.computed)
@@ -116,6 +113,8 @@ class DecodeStep:
         blocks = self._add_product(
             b.x, b.logits, [matrix], "logits", norm=module.final_norm, computed="logits"
         )
+        if self.draws is not None:
+            self.launches += list_draws(b, self.draws, self.count, blocks)
         arguments = self._embedding() | {
             "left": b.left, "steps": b.steps, "drawn": b.drawn, "most": b.most, "ring": RING,
             "best": b.best, "best_id": b.best_id, "n_blocks": blocks, "blocks": round_up(blocks),
@@ -245,6 +244,27 @@ class DecodeStep:
             "has_slopes": slopes is not None, "cap": find_limit(c.score_cap),
             "planes": 1 if keys.dtype == torch.float32 else PLANES,
         }  # fmt: skip
+
+
+def list_draws(buffers: Buffers, draws: DrawBuffers, count: int, blocks: int) -> list[Launch]:
+    """Returns the launches that draw a token of each row; `blocks` of a row have kept their largest logit."""
+    b, size = buffers, buffers.logits.shape[1]
+    given = {
+        "logits": b.logits, "slots": b.slots, "steps": b.steps, "best": b.best, "chosen": b.chosen,
+        "n_blocks": blocks, "blocks": round_up(blocks), "vocab_size": size, "most": b.most, "ring": RING,
+        **vars(draws),
+    }  # fmt: skip
+    rows, parts = (count,), (-(-size // selection.CHUNK.value), count)
+    kernels = (
+        (selection.fill_bins, parts, 4),
+        (selection.place_bins, rows, 8),
+        (selection.order_bins, parts, 4),
+        (selection.find_token, rows, 8),
+    )
+    return [
+        Launch(kernel, grid, {name: given[name] for name in kernel.arg_names if name in given}, warps)
+        for kernel, grid, warps in kernels
+    ]
 
 
 def find_limit(cap: Any) -> float:

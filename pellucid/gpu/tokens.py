@@ -70,7 +70,7 @@ def pick(
     ids = tl.load(best_id + row * n_blocks + b, b < n_blocks, 2147483647)
     id = tl.min(tl.where(values == highest, ids, 2147483647), 0)
     if is_chosen:
-        id = tl.load(chosen + row).to(tl.int32)
+        id = tl.load(chosen + row)
     is_good = (highest < float("inf")) & (highest > float("-inf"))
     step, remaining, position = tl.load(steps + row), tl.load(left + row), tl.load(positions + row) + 1
     tl.store(drawn + (step % ring) * most + row, tl.where(is_good, id, -1))

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 import torch
 
+from pellucid.config import ModelConfig
 from pellucid.generation.ahead import make_draw_settings
 from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, choose, draw_uniform, draw_uniforms
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.gpu.drawing import DrawBuffers, DrawSettings, draw
+from pellucid.gpu.buffers import RING, Buffers
+from pellucid.gpu.drawing import DrawBuffers, DrawSettings
 
-RING = 4
+SIZE = 97
 SETTINGS: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 1.0},
@@ -30,7 +32,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 def make_logits(kind: str, count: int) -> torch.Tensor:
     torch.manual_seed(count)
-    logits = torch.randn(count, 97) * 3
+    logits = torch.randn(count, SIZE) * 3
     if kind == "ties":
         return logits.round()
     if kind == "removed":
@@ -38,35 +40,74 @@ def make_logits(kind: str, count: int) -> torch.Tensor:
     return torch.zeros_like(logits) if kind == "equal" else logits
 
 
+def draw(
+    device: torch.device,
+    logits: torch.Tensor,
+    settings: list[DrawSettings | None],
+    numbers: torch.Tensor,
+    steps: list[int],
+) -> list[int]:
+    """Returns the token that the kernels draw of each row; rows beyond the settings have no text."""
+    from pellucid.gpu.step import list_draws
+
+    count, size = logits.shape
+    config = ModelConfig(vocab_size=size, context_length=4, n_layer=1, n_head=1, d_model=4)
+    buffers, draws = Buffers(config, count, device, 1), DrawBuffers(size, count, RING, device)
+    buffers.logits.copy_(logits)
+    shown = logits.masked_fill(logits.isnan(), torch.inf)
+    buffers.best.fill_(-torch.inf)[:, 0] = shown.amax(-1)
+    buffers.slots.fill_(-1)[: len(settings)] = 0
+    buffers.steps.copy_(torch.tensor(steps))
+    buffers.chosen.fill_(-7)
+    draws.write(settings)
+    draws.u.copy_(numbers)
+    for _ in range(2):  # the second time, the bins must be as the first time found them
+        for launch in list_draws(buffers, draws, count, buffers.best.shape[1]):
+            launch.run(False)
+    assert not draws.counts.any() and not draws.weights.any() and not draws.kept.any()
+    return [int(id) for id in buffers.chosen]
+
+
 @pytest.mark.parametrize("kind", ["random", "ties", "equal", "removed"])
-@pytest.mark.parametrize("step", range(RING + 2))
-def test_draws_are_those_of_the_host(kind: str, step: int) -> None:
+@pytest.mark.parametrize("step", [0, RING - 1])
+def test_draws_are_those_of_the_host(kind: str, step: int, device: torch.device) -> None:
     """Rows with different samplers, drawn together; each at its own step."""
-    cases = list(itertools.product(SETTINGS, range(20)))
-    chains = [Chain.make(Sampling(**given, seed=seed), (), 97, (), seed) for given, seed in cases]
+    cases = list(itertools.product(SETTINGS, range(4 if device.type == "cpu" else 20)))
+    chains = [Chain.make(Sampling(**given, seed=seed), (), SIZE, (), seed) for given, seed in cases]
     logits, steps = make_logits(kind, len(cases)), [step + place % 3 for place in range(len(cases))]
-    buffers = DrawBuffers(len(cases) + 1, RING, torch.device("cpu"))
-    buffers.write([make_draw_settings(chain) for chain in chains])
+    numbers = torch.zeros(RING, len(cases) + 1, dtype=torch.float64)
     for place, (chain, at) in enumerate(zip(chains, steps, strict=True)):
-        buffers.u[at % RING, place] = draw_uniform(chain.seed, 0, at)
-    chosen = torch.full((len(cases) + 1,), -7)
-    draw(logits, torch.tensor([*steps, 0], dtype=torch.int32), buffers, chosen)
+        numbers[at % RING, place] = draw_uniform(chain.seed, 0, at)
+    settings = [make_draw_settings(chain) for chain in chains]
+    drawn = draw(device, torch.cat([logits, logits[:1]]), settings, numbers, [*steps, 0])
     states = [ChainState(chain, 0, [0] * at) for chain, at in zip(chains, steps, strict=True)]
     expected = [token.id if isinstance(token, Chosen) else token for token in choose(logits, states)]
-    assert chosen.tolist() == [*expected, -7]
+    assert drawn == [*expected, -7]
 
 
-def test_rows_without_a_text_or_with_logits_that_are_not_numbers_draw_within_bounds() -> None:
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 3.0])
+def test_draws_from_many_tokens_are_those_of_the_host(spread: float, device: torch.device) -> None:
+    """Several programs fill the bins; of scores that hardly differ, one bin has several chunks."""
+    size = 2503 if device.type == "cpu" else 50_021  # no border at a whole number of equal tokens
+    logits = torch.randn(len(SETTINGS), size, generator=torch.Generator().manual_seed(1)) * spread
+    chains = [Chain.make(Sampling(**given, seed=5), (), size, (), 5) for given in SETTINGS]
+    numbers = torch.full((RING, len(chains)), draw_uniform(5, 0, 0), dtype=torch.float64)
+    drawn = draw(device, logits, [make_draw_settings(chain) for chain in chains], numbers, [0] * len(chains))
+    found = choose(logits, [ChainState(chain, 0, []) for chain in chains])
+    assert drawn == [token.id if isinstance(token, Chosen) else token for token in found]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_rows_with_logits_that_are_not_numbers_draw_within_bounds(device: torch.device) -> None:
     """A GPU ends the process where an index is out of bounds."""
-    buffers, chosen = DrawBuffers(8, RING, torch.device("cpu")), torch.full((8,), -7)
-    buffers.write([DrawSettings(0.7, top_k=3), DrawSettings(1.0, top_p=0.5), DrawSettings(), None])
-    logits = torch.randn(8, 11)
+    logits = torch.randn(6, 11)
     logits[0, 3] = logits[1, 0] = logits[5] = torch.nan
     logits[2, 4] = torch.inf
     logits[3] = -torch.inf
-    draw(logits, torch.zeros(8, dtype=torch.int32), buffers, chosen)
-    assert all(0 <= id < 11 for id in chosen.tolist())
-    assert chosen[[4, 6, 7]].tolist() == logits[[4, 6, 7]].argmax(-1).tolist()
+    settings = [DrawSettings(0.7, top_k=3), DrawSettings(1.0, top_p=0.5), DrawSettings(), None, None, None]
+    drawn = draw(device, logits, settings, torch.zeros(RING, 6, dtype=torch.float64), [0] * 6)
+    assert all(0 <= id < 11 for id in drawn)
+    assert drawn[4] == logits[4].argmax()
 
 
 @pytest.mark.parametrize(("seed", "choice", "start"), [(0, 0, 0), (7, 3, 11), (2**64 - 1, 1, 2**20)])

@@ -346,7 +346,7 @@ def _read_at_once(decoder: Decoder, ids: list[int]) -> Array:
         if isinstance(decoder, Transformer):
             logits = decoder(torch.tensor([ids], device=decoder.device))[0]
         else:
-            cache = Cache(decoder.config, 1, len(ids), dtype=decoder.cache_dtype)
+            cache = Cache(decoder.config, 1, len(ids), dtype=decoder.cache_dtype, device=decoder.device)
             logits = decoder.forward_packed([(cache, ids)], range(len(ids)))
     return np.asarray(logits.double().cpu().numpy())
 
