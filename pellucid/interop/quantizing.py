@@ -36,14 +36,34 @@ def with_weights(pretrained: Pretrained, weights: str | None) -> Pretrained:
         return pretrained.as_stored() if is_decodable(pretrained.config) else pretrained
     if weights == "file":
         return pretrained.as_stored()
-    return quantize_pretrained(pretrained, Scheme.from_name(weights))
+    return quantize_pretrained(_check_floats(pretrained, weights), Scheme.from_name(weights))
+
+
+def _check_floats(pretrained: Pretrained, weights: str) -> Pretrained:
+    """Returns the model; raises where it holds weights that are quantized in another way than this one.
+
+    One weight of each type is read to see its groups.
+    """
+    types = as_lazy(pretrained.weights).types
+    first_of_each = {type: name for name, type in reversed(types.items())}
+    for name in first_of_each.values():
+        weight = pretrained.weights[name]
+        if isinstance(weight, QuantizedWeight) and not _has_scheme(weight, Scheme.from_name(weights)):
+            held = f"int{weight.bits} in groups of {weight.group}"
+            raise UsageError(
+                f"weights={weights!r}: {pretrained.name} is quantized already ({name} to {held}), and "
+                "quantizing it again would add to its errors. Omit weights (--weights) to run it as it is, "
+                "or open the float model that it was made from."
+            )
+    return pretrained
 
 
 def quantize_pretrained(pretrained: Pretrained, scheme: Scheme, keep: Sequence[str] = ()) -> Pretrained:
     """Returns the model with every matrix as a `QuantizedWeight`; it is quantized when it is looked up.
 
     Vectors and tables of positions stay as they are, and so do the parameters that match a pattern of
-    `keep`. A weight that already is quantized in this way keeps its integers.
+    `keep`. A weight that already is quantized in this way keeps its integers, and one that is in another way
+    is refused.
     """
     shapes = pretrained.config.parameters()
     kept = set(select(list(shapes), keep, "keep", UsageError))
@@ -53,6 +73,8 @@ def quantize_pretrained(pretrained: Pretrained, scheme: Scheme, keep: Sequence[s
         if _has_scheme(weight, scheme):
             return weight
         try:
+            if isinstance(weight, QuantizedWeight):
+                raise UsageError(f"{weight} is quantized already, and not as {scheme}.")
             return quantize(np.asarray(weight), scheme)
         except UsageError as error:
             raise UsageError(f"the weight {name}: {error}") from None

@@ -301,8 +301,8 @@ def describe_written(source: Pretrained, folder: Path) -> list[str]:
 
 
 def describe_cost(model: "Model") -> str:
-    """Returns how a model's weights are held and, where a bill lies beside them, what that costs; "" where
-    they are floats as in their file."""
+    """Returns how a model's weights are held, what they were quantized from where that was quantized itself,
+    and, where a bill lies beside them, what that costs; "" where they are floats as in their file."""
     pretrained = model.pretrained
     held, stored = list_types(pretrained), list_stored_types(pretrained)
     if not held:
@@ -313,7 +313,8 @@ def describe_cost(model: "Model") -> str:
     kind = describe_types(held)
     if is_own and pretrained.provenance.format == GGUF:
         kind = f"the file's own {kind} blocks"
-    return f"weights: {kind}, {bits:.3g} bits a weight{_describe_bill(model) if is_own else ''}"
+    again = f", quantized from the file's {describe_types(stored)}, widened" if stored and not is_own else ""
+    return f"weights: {kind}, {bits:.3g} bits a weight{_describe_bill(model) if is_own else again}"
 
 
 def _count_stored(model: Pretrained) -> int:

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from pellucid.errors import UsageError
-from pellucid.interop.quantizing import quantize_pretrained
+from pellucid.interop.quantizing import quantize_pretrained, with_weights
 from pellucid.pretrained import Pretrained
 from pellucid.quantized import NEVER_QUANTIZED, QuantizedWeight, Scheme, quantize
 from tests.interop.test_model_folder import made
 from tests.reference.models import CONFIGS
+
+WIDE = dataclasses.replace(CONFIGS["llama"], d_model=48)
+"""Rows of more than one group of 32."""
 
 
 def find_quantized(model: Pretrained) -> set[str]:
@@ -42,9 +45,31 @@ def test_kept_parameters_stay_as_they_are() -> None:
 def test_a_weight_that_is_so_quantized_keeps_its_integers() -> None:
     once = quantize_pretrained(made(CONFIGS["llama"]), Scheme(8))
     held = dataclasses.replace(once, weights=dict(once.weights))
-    same, other = (quantize_pretrained(held, scheme) for scheme in (Scheme(8), Scheme(4, 32)))
+    same = quantize_pretrained(held, Scheme(8))
     assert same.weights["embed.weight"] is held.weights["embed.weight"]
-    assert other.weights["embed.weight"].bits == 4  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("scheme", [Scheme(4, 32), Scheme(8, 32)], ids=str)
+def test_a_weight_that_is_quantized_otherwise_is_not_quantized_again(scheme: Scheme) -> None:
+    once = quantize_pretrained(made(WIDE), Scheme(8))
+    with pytest.raises(UsageError, match=r"embed\.weight.*quantized already"):
+        quantize_pretrained(once, scheme).weights["embed.weight"]
+
+
+def test_weights_of_a_name_are_refused_for_a_model_quantized_otherwise() -> None:
+    floats = made(WIDE)
+    row, groups = (quantize_pretrained(floats, scheme) for scheme in (Scheme(8), Scheme(8, 32)))
+    assert with_weights(row, "int8").weights["embed.weight"].equals(row.weights["embed.weight"])  # type: ignore[attr-defined]
+    for held, weights in ((row, "int4"), (groups, "int8")):
+        with pytest.raises(UsageError, match=f"weights='{weights}'.*quantized already.*int8 in groups"):
+            with_weights(held, weights)
+
+
+def test_of_a_model_with_kept_floats_only_those_are_quantized() -> None:
+    held = quantize_pretrained(made(WIDE), Scheme(8), keep=["embed.weight"])
+    found = with_weights(held, "int8").weights
+    assert found["embed.weight"].equals(quantize(held.weights["embed.weight"], Scheme(8)))  # type: ignore[attr-defined]
+    assert found["unembed.weight"].equals(held.weights["unembed.weight"])  # type: ignore[attr-defined]
 
 
 def test_a_weight_that_cannot_be_quantized_is_named() -> None:

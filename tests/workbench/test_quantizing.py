@@ -291,5 +291,7 @@ def test_the_line_of_a_quantized_file_says_whether_its_blocks_are_used(tmp_path:
     assert (
         describe_cost(pellucid.load(tmp_path / "a.gguf")) == "weights: float32, widened from the file's Q8_0"
     )
+    again = describe_cost(pellucid.load(tmp_path / "a.gguf", weights="int4"))
+    assert again.startswith("weights: int4, ") and again.endswith("quantized from the file's Q8_0, widened")
     line = describe_cost(pellucid.load(tmp_path / "a.gguf", weights="file"))
     assert line.startswith("weights: the file's own Q8_0 blocks, ") and line.endswith("bits a weight")
