@@ -16,11 +16,12 @@ from pellucid.checks.files.file_weights import (
     measure_engine_weights,
     measure_file_weights,
 )
+from pellucid.errors import UsageError
 from pellucid.interop import model_folder
 from pellucid.interop.gguf.quants import BY_NAME
 from pellucid.interop.quantizing import quantize_pretrained
 from pellucid.judge.verdict import Finding
-from pellucid.quantized import Scheme
+from pellucid.quantized import SCHEMES, Scheme
 from pellucid.workbench import Model
 from tests.faults.loaded import quantized
 from tests.interop.gguf import random_models
@@ -147,15 +148,17 @@ def test_weights_that_were_quantized_here_are_quantized_again(
 
 
 @pytest.mark.parametrize("scheme", [Scheme(8), Scheme(4, 32), Scheme(8, 32)], ids=str)
-def test_a_folder_of_quantized_weights_and_the_same_quantized_again(scheme: Scheme, tmp_path: Path) -> None:
+def test_a_folder_of_quantized_weights_is_never_quantized_again(scheme: Scheme, tmp_path: Path) -> None:
     model = quantize_pretrained(random_models.model(random_models.LLAMA), scheme)
     model_folder.write(tmp_path / "model", model)
     for weights in (None, "int8", "int4", "file"):
+        if weights in SCHEMES and Scheme.from_name(weights) != scheme:
+            with pytest.raises(UsageError, match="quantized already"):
+                pellucid.load(tmp_path / "model", weights=weights)
+            continue
         subject = Subject(pellucid.load(tmp_path / "model", weights=weights))
         found = measure_file_weights(subject)
-        assert found.verdict == "equal", (weights, found)
-        is_stored = weights in (None, "file") or str(Scheme.from_name(weights)) == str(scheme)
-        assert bool(subject.requantized) is not is_stored
+        assert found.verdict == "equal" and not subject.requantized, (weights, found)
 
 
 def test_a_quantized_model_in_the_other_layout_of_rope_is_not_wrong(tmp_path: Path) -> None:
