@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.gpu.tiles import LOGITS_OF_BLOCK, MOST_SPLITS
+from pellucid.gpu.tiles import LOGITS_OF_BLOCK, count_splits
 
 RING = 64
 """Steps whose tokens are kept until the host has read them."""
@@ -36,7 +36,7 @@ class Buffers:
         self.z, self.hidden = make(most, heads), make(most, config.d_ff)
         self.z_planes, self.hidden_planes = make_planes(heads), make_planes(config.d_ff)
         self.normed = make_planes(config.d_model)
-        self.partial = make(most * config.n_head * MOST_SPLITS, config.d_head)
-        self.highest, self.total = (make(most * config.n_head * MOST_SPLITS) for _ in range(2))
+        parts = most * config.n_head * count_splits(config.context_length)
+        self.partial, self.highest, self.total = make(parts, config.d_head), make(parts), make(parts)
         self.logits = make(most, config.vocab_size)
         self.best, self.best_id = make(most, blocks), make(most, blocks, dtype=torch.int32)
