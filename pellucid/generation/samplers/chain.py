@@ -23,6 +23,8 @@ from torch import Tensor
 from pellucid.errors import PellucidError, TokenError, UsageError, quote
 from pellucid.generation.ledger.entry import SHOWN_CANDIDATES, Entry, Removal
 from pellucid.generation.samplers.drawn_token import draw_id, draw_token, find_removals, make_entry
+from pellucid.generation.samplers.kept_scores import KeptScores, begin_row, is_long
+from pellucid.generation.samplers.one_thread import use_one_thread
 from pellucid.generation.samplers.own_probabilities import (
     TokenUncertainty,
     TopLogprobs,
@@ -35,6 +37,8 @@ from pellucid.generation.samplers.row_operations import run_step, to_array
 from pellucid.generation.settings.sampling import DEFAULT_NEW_TOKENS, Sampling
 from pellucid.parts import kinds
 from pellucid.parts.samplers import Sampler, Table
+from pellucid.parts.samplers.temperature import Temperature
+from pellucid.parts.samplers.top_k import TopK
 
 
 @dataclass(frozen=True)
@@ -226,27 +230,70 @@ def draw_uniforms(seed: int, choice: int, start: int, count: int) -> Table:
 # ---- the samplers, many rows at once
 
 
-Watch = Callable[[str, list[int], Tensor, Tensor], None]
-"""Called after each stage: with its name, the rows that have it, and all scores before and after it."""
+Watch = Callable[[str, int, Tensor, Tensor], None]
+"""Called after each stage: with its name, a row that has it, and that row's scores [V] before and after it."""
 
 
 def process(logits: Tensor, states: Sequence[ChainState], watch: Watch | None = None) -> Tensor:
-    """Returns the scores [B V] in float64 after every sampler; −∞ where a token was removed.
+    """Returns the scores [B V] in float64 after every sampler; −∞ where a token was removed."""
+    if not is_long(logits):
+        return _process_together(logits, states, watch)
+    kept = process_rows(logits, states, watch)
+    return torch.cat([row.widen(logits.shape[-1]) for row in kept])
 
-    Samplers of one kind run together, on the rows that have one.
-    """
+
+def process_rows(
+    logits: Tensor, states: Sequence[ChainState], watch: Watch | None = None
+) -> list[KeptScores]:
+    """Returns what the samplers leave of each row of logits [B V]."""
+    if not is_long(logits):
+        scores = _process_together(logits, states, watch)
+        return [KeptScores(scores[row : row + 1]) for row in range(len(states))]
+    return [_process_alone(logits, states, row, watch) for row in range(len(states))]
+
+
+def _process_together(logits: Tensor, states: Sequence[ChainState], watch: Watch | None) -> Tensor:
+    """Samplers of one kind run together, on the rows that have one."""
     scores = logits.double()
     for stage, users in states[0].chain.users if len(states) == 1 else merge_stages(states):
         before = scores
-        try:
-            rows, scores = _run_stage(before, states, users)
-        except PellucidError:
-            raise
-        except Exception as error:  # a sampler may be anyone's
-            raise UsageError(f"the sampler {stage.name} failed: {quote(error)}.") from error
-        if watch and rows:
-            watch(stage.name, rows, before, scores)
+        rows, scores = _run_stage(stage, before, states, users)
+        for row in rows if watch else ():
+            assert watch is not None
+            watch(stage.name, row, before[row], scores[row])
     return scores
+
+
+def _process_alone(logits: Tensor, states: Sequence[ChainState], row: int, watch: Watch | None) -> KeptScores:
+    """One long row, narrowed as soon as few tokens are left, and without a watch before that."""
+    state, vocab_size = states[row], logits.shape[-1]
+    kept = begin_row(
+        logits if len(states) == 1 else logits[row : row + 1], None if watch else _find_first_top_k(state)
+    )
+    for stage, users in state.chain.users:
+        if kept.ids is not None and _keeps_all(users[0][1], len(kept.ids)):
+            continue
+        has_run, scores = _run_stage(stage, kept.scores, [state], users, kept.ids)
+        after = kept._replace(scores=scores)
+        if watch and has_run:
+            watch(stage.name, row, kept.widen(vocab_size)[0], after.widen(vocab_size)[0])
+        kept = after.narrow() if has_run else kept
+    return kept
+
+
+def _find_first_top_k(state: ChainState) -> int | None:
+    """Returns the k of top-k, where no sampler before it changes the order of the tokens; else None."""
+    for sampler in state.chain.samplers:
+        if isinstance(sampler, TopK):
+            return sampler.top_k
+        if not isinstance(sampler, Temperature) and sampler.inputs(state) is not None:
+            return None
+    return None
+
+
+def _keeps_all(sampler: Sampler, count: int) -> bool:
+    """Whether a sampler leaves the scores of so few tokens as they are."""
+    return isinstance(sampler, TopK) and count <= sampler.top_k
 
 
 def merge_stages(states: Sequence[ChainState]) -> list[tuple[Stage, list[tuple[int, Sampler]]]]:
@@ -259,32 +306,44 @@ def merge_stages(states: Sequence[ChainState]) -> list[tuple[Stage, list[tuple[i
 
 
 def _run_stage(
-    scores: Tensor, states: Sequence[ChainState], users: Sequence[tuple[int, Sampler]]
+    stage: Stage,
+    scores: Tensor,
+    states: Sequence[ChainState],
+    users: Sequence[tuple[int, Sampler]],
+    ids: "Table | None" = None,
 ) -> tuple[list[int], Tensor]:
-    """Returns the rows on which samplers of one kind have something to do, and all scores after them."""
-    given = {row: sampler.inputs(states[row]) for row, sampler in users}
-    inputs = {row: values for row, values in given.items() if values is not None}
-    if not inputs:
-        return [], scores
-    rows, (_, sampler) = list(inputs), users[0]
-    batched = _batch(list(inputs.values()), scores.device)
-    if len(rows) == len(states):
-        return rows, sampler.apply(run_step, scores, **batched)
-    after = scores.clone()
-    after[rows] = sampler.apply(run_step, scores[rows], **batched)
-    return rows, after
+    """Returns the rows on which samplers of one kind have something to do, and all scores after them; the
+    scores are those of the tokens `ids`, where these are given."""
+    try:
+        given = {row: sampler.inputs(states[row]) for row, sampler in users}
+        inputs = {row: values for row, values in given.items() if values is not None}
+        if not inputs:
+            return [], scores
+        rows, (_, sampler) = list(inputs), users[0]
+        batched = _batch(list(inputs.values()), scores.device, ids)
+        if len(rows) == len(states):
+            return rows, sampler.apply(run_step, scores, **batched)
+        after = scores.clone()
+        after[rows] = sampler.apply(run_step, scores[rows], **batched)
+        return rows, after
+    except PellucidError:
+        raise
+    except Exception as error:  # a sampler may be anyone's
+        raise UsageError(f"the sampler {stage.name} failed: {quote(error)}.") from error
 
 
-def _batch(inputs: list[dict[str, Any]], device: torch.device) -> dict[str, Tensor]:
-    """Returns the rows of several samplers as [B V], and their numbers as columns [B 1]."""
+def _batch(inputs: list[dict[str, Any]], device: torch.device, ids: "Table | None") -> dict[str, Tensor]:
+    """Returns the rows of several samplers as [B V], or of the tokens `ids` alone, and their numbers as
+    columns [B 1]."""
     batched = {}
     for name, first in inputs[0].items():
         values = [given[name] for given in inputs]
         if isinstance(first, np.ndarray):
-            batched[name] = torch.from_numpy(np.stack(values)).to(device)
+            rows = np.stack(values) if ids is None else np.stack(values)[:, ids]
+            batched[name] = torch.from_numpy(rows).to(device)
         else:
-            dtype = torch.float64 if isinstance(first, float) else torch.int64
-            batched[name] = torch.tensor(values, dtype=dtype, device=device)[:, None]
+            dtype = np.float64 if isinstance(first, float) else np.int64
+            batched[name] = torch.from_numpy(np.array(values, dtype)[:, None]).to(device)
     return batched
 
 
@@ -308,9 +367,9 @@ def choose(
     left = [row for row in range(len(states)) if row not in chosen]
     if left:
         some = logits if len(left) == len(states) else logits[left]
-        chosen |= zip(
-            left, _choose([states[row] for row in left], some, [wanted[row] for row in left]), strict=True
-        )
+        with use_one_thread():
+            drawn = _choose([states[row] for row in left], some, [wanted[row] for row in left])
+        chosen |= zip(left, drawn, strict=True)
     return [chosen[row] for row in range(len(states))]
 
 
@@ -343,12 +402,12 @@ def _choose(
     removed: list[list[Removal]] = [[] for _ in states]
     recorded = {row for row, one in enumerate(wanted) if one.entry}
 
-    def watch(name: str, rows: list[int], before: Tensor, after: Tensor) -> None:
-        for row in recorded.intersection(rows):
-            removed[row] += find_removals(name, before[row], after[row])
+    def watch(name: str, row: int, before: Tensor, after: Tensor) -> None:
+        if row in recorded:
+            removed[row] += find_removals(name, before, after)
 
     try:
-        scores = process(logits, states, watch if recorded else None)
+        kept = process_rows(logits, states, watch if recorded else None)
     except PellucidError as error:  # of one row: each is run alone, which gives the others the same tokens
         if len(states) == 1:
             return [error]
@@ -357,20 +416,20 @@ def _choose(
     chosen: list[Chosen | PellucidError] = []
     for row, state in enumerate(states):
         u = None if state.chain.is_greedy else draw_uniform(state.chain.seed, state.choice, len(state.new))
-        token = _draw(logits[row], scores[row], u, removed[row], wanted[row])
+        token = _draw(logits[row], kept[row], u, removed[row], wanted[row])
         chosen.append(_find_empty_stage(logits[row : row + 1], state) if token is None else token)
     return chosen
 
 
 def _draw(
-    logits: Tensor, scores: Tensor, u: float | None, removed: Sequence[Removal], wanted: Wanted
+    logits: Tensor, kept: KeptScores, u: float | None, removed: Sequence[Removal], wanted: Wanted
 ) -> Chosen | None:
     """Returns the token of one row with what is wanted; None where every score is −∞."""
     if not wanted.entry:
-        id = draw_id(scores, u)
-        token = None if id is None else Chosen(id)
+        place = draw_id(kept.scores[0], u)
+        token = None if place is None else Chosen(kept.get_id(place))
     else:
-        drawn = draw_token(scores, u, SHOWN_CANDIDATES)
+        drawn = draw_token(kept.widen(len(logits))[0], u, SHOWN_CANDIDATES)
         token = None if drawn is None else Chosen(drawn.id, None, make_entry(logits, drawn, removed))
     if token is not None and (wanted.logprob or wanted.top or wanted.uncertainty):
         return add_scores(token, logits, compute_logprobs(logits), wanted)
@@ -393,7 +452,7 @@ def _find_empty_stage(logits: Tensor, state: ChainState) -> UsageError:
     """Returns the error that names the sampler which removed the last token."""
     emptied: list[str] = []
 
-    def watch(name: str, rows: list[int], before: Tensor, after: Tensor) -> None:
+    def watch(name: str, row: int, before: Tensor, after: Tensor) -> None:
         if not (after > -torch.inf).any():
             emptied.append(name)
 

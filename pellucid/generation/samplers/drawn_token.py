@@ -22,13 +22,11 @@ from pellucid.generation.ledger.entry import (
     compute_log_normalizer,
     compute_probability,
 )
+from pellucid.generation.samplers.kept_scores import FEW
 from pellucid.generation.samplers.own_probabilities import compute_logprobs, measure_uncertainty
 from pellucid.generation.samplers.row_operations import Ranking, rank_first, to_array
 from pellucid.parts.samplers import Table
 from pellucid.reference.ops.sampling import sort_tokens
-
-FEW = 4096
-"""Kept tokens up to which all are sorted."""
 
 
 class DrawnToken(NamedTuple):
