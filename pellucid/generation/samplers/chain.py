@@ -231,7 +231,7 @@ def draw_uniforms(seed: int, choice: int, start: int, count: int) -> Table:
 
 
 Watch = Callable[[str, int, Tensor, Tensor], None]
-"""Called after each stage: with its name, a row that has it, and that row's scores [V] before and after it."""
+"""Called after each stage: with its name, a row that has it, and its scores [V] before and after it."""
 
 
 def process(logits: Tensor, states: Sequence[ChainState], watch: Watch | None = None) -> Tensor:

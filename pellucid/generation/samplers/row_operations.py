@@ -158,8 +158,8 @@ def typicality(probs: Tensor, entropy: Tensor) -> Tensor:
 def kth_largest(x: Tensor, k: Tensor) -> Tensor:
     sizes = [min(int(size), x.shape[-1]) for size in k.flatten().tolist()]
     if x.device.type == "cpu":
-        found = [find_kth_largest(row, size) for row, size in zip(to_array(x), sizes, strict=True)]
-        return torch.tensor(found, dtype=x.dtype)[:, None]
+        largest = [find_kth_largest(row, size) for row, size in zip(to_array(x), sizes, strict=True)]
+        return torch.tensor(largest, dtype=x.dtype)[:, None]
     found = torch.empty_like(x[:, :1])
     for size, rows in itertools.groupby(sorted(range(len(sizes)), key=sizes.__getitem__), sizes.__getitem__):
         some = list(rows)

@@ -1,4 +1,4 @@
-"""A long row that is narrowed to its kept tokens gives what the whole row gives, with a ledger and without."""
+"""A long row that is narrowed to its kept tokens gives what the whole row gives, with its ledger or not."""
 
 from typing import Any
 
