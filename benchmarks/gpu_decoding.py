@@ -1,12 +1,13 @@
 """Decoding on a GPU: the fused step beside its peers and the limit of its bandwidth, in one run.
 
-    python -m benchmarks.gpu_decoding [--only speed|peers|engine|proof] [--weights KIND]
+    python -m benchmarks.gpu_decoding [--only speed|peers|engine|prompts|proof] [--weights KIND]
 
 speed    tokens a second of the loop that the engine runs, for three shapes, with int8 weights, in batches and
          after a long context; each with the fraction of the bandwidth that its weights and keys take
 peers    a plain transformer with a static cache, compiled with CUDA graphs as gpt-fast does it, and
          `transformers` with a static cache, on the same shapes
 engine   whole requests through `Engine`, greedy and drawn
+prompts  the time until prompts are read, by the fused step and by the module
 proof    the argmax of 10,000 tokens of random models, with every choice that the kernels have, beside the
          module's; with --weights, for weights of one kind
 
@@ -26,8 +27,10 @@ from torch import Tensor, nn
 
 from pellucid.config import ModelConfig
 from pellucid.generation.engine import Engine
+from pellucid.generation.feed import Feed
 from pellucid.generation.request import Request
 from pellucid.generation.settings.sampling import Sampling
+from pellucid.generation.slots import CHUNK, CacheSlots
 from pellucid.gpu.decoder import GpuDecoder
 from pellucid.gpu.loop import LoopText
 from pellucid.model.cache import Cache
@@ -324,7 +327,7 @@ def measure_engine(bandwidth: float) -> None:
     for name, shape in SHAPES.items():
         module = make_module(shape)
         for count in (1, 32) if name == "124M" else (1,):
-            engine = Engine(GpuDecoder(module, count), slots=count, capacity=512)
+            engine = Engine(GpuDecoder(module), slots=count, capacity=512)
             for kind, sampling in (
                 ("greedy", Sampling(max_new_tokens=NEW, temperature=0.0)),
                 ("drawn", drawn),
@@ -338,6 +341,47 @@ def measure_engine(bandwidth: float) -> None:
                 run()
                 speed = NEW * count / min(time_on_device(run) for _ in range(ROUNDS))
                 print(f"  {name}, batch {count:2}, {kind:6} {speed:9,.0f} tok/s", flush=True)
+
+
+# ---- prompts
+
+PROMPTS = {"one of 4 tokens": (1, 4), "32 of 4 tokens": (32, 4), "one of 512": (1, 512), "8 of 512": (8, 512)}
+"""How many prompts are read together, and their tokens."""
+
+
+@torch.inference_mode()
+def measure_prompts(bandwidth: float) -> None:
+    """Prints how long prompts take that are read together, as the engine reads them."""
+    print("prompts, bfloat16, until their logits are there:")
+    for name, shape in SHAPES.items():
+        module = make_module(shape)
+        decoder = GpuDecoder(module)
+        for what, (count, length) in PROMPTS.items():
+            seconds = [time_prompts(model, count, length) for model in (decoder, module)]
+            rate = count * length / seconds[0]
+            print(
+                f"  {name}, {what:16} {seconds[0] * 1e3:7.2f} ms, {rate:9,.0f} tok/s; by the module "
+                f"{seconds[1] * 1e3:7.2f} ms, {seconds[1] / seconds[0]:.1f} ×",
+                flush=True,
+            )
+
+
+def time_prompts(model: GpuDecoder | Transformer, count: int, length: int) -> float:
+    """Returns the least seconds in which a model reads prompts of one length."""
+    slots = CacheSlots(model, count, length, model.cache_dtype, is_static=False)
+    ids = np.random.default_rng(0).integers(5, 40_000, (count, length)).tolist()
+
+    def run() -> None:
+        for slot in range(count):
+            slots.reset(slot)
+        row_feeds = [
+            Feed(slot, tuple(tuple(row[at : at + CHUNK]) for at in range(0, length, CHUNK)), 1)
+            for slot, row in enumerate(ids)
+        ]
+        slots.forward(row_feeds).argmax(-1).tolist()
+
+    run()
+    return min(time_on_device(run) for _ in range(ROUNDS))
 
 
 # ---- proof
@@ -426,6 +470,7 @@ PARTS: dict[str, Callable[[float], None]] = {
     "proof": lambda bandwidth: prove(),
     "speed": measure_speed,
     "engine": measure_engine,
+    "prompts": measure_prompts,
     "peers": measure_peers,
 }
 

@@ -3,11 +3,13 @@
 A prompt is read in chunks with fixed borders, each in a call of its own, whatever else the engine does, so
 that the keys of a whole chunk depend on the tokens up to its end alone, bit for bit. A slot therefore may
 take whole chunks from another slot whose text begins with the same tokens (prefix reuse). Tokens of different
-texts are decoded together, in calls of so few rows that none depends on the others (`model/linear.py`).
+texts are decoded together, in calls of so few rows that none depends on the others (`model/linear.py`). The
+fused step of a GPU, which makes no promise of bits, reads tokens of all texts and prompts together.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,15 +57,18 @@ class CacheSlots:
                 "smaller capacity, or an int8 cache."
             )
         self.model, self.count, self.chunk = model, count, chunk
-        self.most_decoded = model.most if isinstance(model, GpuDecoder) else MOST_DECODED
+        fused = find_fused(model)
+        self.most_decoded = MOST_DECODED if fused is None else fused.most
         """Tokens of different texts that are read in one call."""
-        is_module = not isinstance(model, GpuDecoder)
-        self.is_static = (is_module and model.device.type == "cuda") if is_static is None else is_static
+        is_recorded = fused is None and model.device.type == "cuda"
+        self.is_static = is_recorded if is_static is None else is_static
         """Whether decode steps run over all slots at once, in shapes that change only every `STRIDE` tokens,
         as CUDA graphs need; otherwise row by row, so that a row does not depend on the others."""
         stride = min(STRIDE, capacity) if self.is_static else 1
         with torch.inference_mode(False):  # else no other thread could change it
             self.cache = Cache(model.config, count, capacity, dtype=dtype, device=model.device, stride=stride)
+        self.is_packed = fused is not None and fused.packs_prompts(self.cache)
+        """Whether tokens of any texts and prompts are read in one call."""
         self.rows = [self.cache.row(slot) for slot in range(count)]
         self.tokens: list[list[int]] = [[] for _ in range(count)]
         self.whole_chunks = [0] * count
@@ -151,6 +156,8 @@ class CacheSlots:
             and all(feed.is_decode for feed in feeds)
         ):
             return self._decode(feeds)
+        if self.is_packed:
+            return self._read_packed(feeds)
         found = {at: list[Tensor]() for at in range(len(feeds))}
         decoded = list[_One]()
         for at, feed in enumerate(feeds):
@@ -180,6 +187,30 @@ class CacheSlots:
         for feed in feeds:
             self.keep(feed)
         return logits
+
+    def _read_packed(self, feeds: Sequence[Feed]) -> Tensor:
+        """Reads the tokens of all feeds, in as few calls as they fit."""
+        logits = [self.model.forward_packed(rows, wanted) for rows, wanted in self._pack(feeds)]
+        for feed in feeds:
+            self.keep(feed)
+        return join_rows(logits) if logits else torch.empty(0, self.model.config.vocab_size)
+
+    def _pack(self, feeds: Sequence[Feed]) -> Iterator[tuple[list[tuple[Cache, list[int]]], list[int]]]:
+        """Yields calls of at most `most_decoded` tokens: rows, and the places whose logits are wanted."""
+        rows, wanted, count = list[tuple[Cache, list[int]]](), list[int](), 0
+        for feed in feeds:
+            ids = [id for segment in feed.segments for id in segment]
+            while ids:
+                room = self.most_decoded - count
+                some, ids = ids[:room], ids[room:]
+                rows.append((self.rows[feed.slot], some))
+                count += len(some)
+                wanted += range(count - min(max(feed.outputs - len(ids), 0), len(some)), count)
+                if count == self.most_decoded:
+                    yield rows, wanted
+                    rows, wanted, count = [], [], 0
+        if rows:
+            yield rows, wanted
 
     def _decode_rows(self, feeds: Sequence[Feed], decoded: Sequence[_One], found: _Found) -> None:
         """Reads single tokens, in calls of at most `most_decoded`; attention row by row."""
@@ -211,6 +242,12 @@ class CacheSlots:
             if start == self.whole_chunks[feed.slot] and end == self.next_border(start):
                 self.whole_chunks[feed.slot] = end
             tokens.extend(ids)
+
+
+def find_fused(model: Any) -> GpuDecoder | None:
+    """Returns the fused step of a GPU, where it reads the tokens, also under observation; else None."""
+    decoder = getattr(model, "observed", model)
+    return decoder if isinstance(decoder, GpuDecoder) else None
 
 
 def join_rows(parts: Sequence[Tensor]) -> Tensor:

@@ -1,9 +1,10 @@
-"""Attention of new tokens, one of each text, over the cache: Z = softmax(mask(cap(q Kᵀ · scale) + B)) V.
+"""Attention of new tokens, each over the cache of its text: Z = softmax(mask(cap(q Kᵀ · scale) + B)) V.
 
 A program has one key head of one text and a part of its keys, and reads them once for all query heads that
 share it, or for one of them where there are few programs. It normalizes and rotates its queries and the new
 key itself, and the first part writes the new key and value to the cache. The keys of earlier tokens are asked
-for before the kernel that computes the queries is complete.
+for before the kernel that computes the queries is complete. Where several new tokens are of one text, their
+keys and values are written first, by a kernel of its own, and read from the cache.
 """
 
 import triton
@@ -62,16 +63,18 @@ def load_head(
 
 @triton.jit
 def multiply_exactly(a, b, total, planes: tl.constexpr):
-    """Returns total + a b for float32 a and b as the cache holds it, by tensor cores: a as a sum of numbers
-    of b's type, which together have its bits; in float16, those down to 2⁻²⁵."""
+    """Returns total + a b for float32 a and b as the cache holds it, by tensor cores: a as a sum of three
+    numbers of b's type, which together have its bits; in float16, those down to 2⁻²⁵. The smallest are added
+    first, since a tensor core cuts off what it adds to its accumulator."""
     if planes == 1:
         total = tl.dot(a, b, total, input_precision="ieee")
     else:
-        left = a
-        for _ in tl.static_range(planes):
-            part = left.to(b.dtype)
-            total = tl.dot(part, b, total)
-            left -= part.to(tl.float32)
+        tl.static_assert(planes == 3)
+        high = a.to(b.dtype)
+        left = a - high.to(tl.float32)
+        middle = left.to(b.dtype)
+        low = (left - middle.to(tl.float32)).to(b.dtype)
+        total = tl.dot(high, b, tl.dot(middle, b, tl.dot(low, b, total)))
     return total
 
 
@@ -87,9 +90,10 @@ def attend(
     norm: tl.constexpr, has_shift: tl.constexpr, eps: tl.constexpr,
     splits: tl.constexpr, planes: tl.constexpr, planes_out: tl.constexpr,
     shared: tl.constexpr, heads: tl.constexpr, channels: tl.constexpr, block: tl.constexpr,
-    is_dependent: tl.constexpr,
+    is_stored: tl.constexpr, is_dependent: tl.constexpr,
 ):  # fmt: skip
-    """Attends for `shared` query heads, one or all of one key head, to one part of the keys of one text."""
+    """Attends for `shared` query heads, one or all of one key head, to one part of the keys of one text;
+    `is_stored` says that the cache has the keys of the new tokens."""
     start_dependents(is_dependent)
     units: tl.constexpr = n_head // shared
     text, unit, split = tl.program_id(0) // units, tl.program_id(0) % units, tl.program_id(1)
@@ -100,14 +104,18 @@ def attend(
     groups: tl.constexpr = n_head // n_kv_head
     head = unit * shared // groups
     first = tl.maximum(position - window + 1, 0) if window > 0 else 0
-    length = tl.cdiv(tl.cdiv(position - first, splits), block) * block
+    last = position + 1 if is_stored else position
+    length = tl.cdiv(tl.cdiv(last - first, splits), block) * block
     begin = first + split * length
-    end = tl.minimum(begin + length, position)
+    end = tl.minimum(begin + length, last)
     d, g = tl.arange(0, channels), tl.arange(0, heads)
     base = slot.to(tl.int64) * row_stride + head.to(tl.int64) * head_stride
+    if is_stored:
+        wait_for_inputs(is_dependent)
     # the first keys and values are on their way while the queries are computed
     k, v = load_block(keys + base, values + base, begin, end, d, d_head, ring, block)
-    wait_for_inputs(is_dependent)
+    if not is_stored:
+        wait_for_inputs(is_dependent)
     cos = cos_sin + position * (d_head // 2)
     sin = cos + context_length * (d_head // 2)
     start = qkv + text * ((n_head + 2 * n_kv_head) * d_head)
@@ -129,25 +137,26 @@ def attend(
             q, k, v, keys + base, values + base, begin, end, position, slope, d,
             d_head, cap, ring, has_slopes, planes, heads, channels, block,
         )  # fmt: skip
-    if split == 0:  # the new token itself
-        one = tl.arange(0, 1)
-        new_k = load_head(
-            start + (n_head + head) * d_head, one, one == 0, d, cos, sin, k_gain, k_shift,
-            d_head, layout, norm, has_shift, eps,
-        ).to(keys.dtype.element_ty)  # fmt: skip
-        new_v = tl.load(start + (n_head + n_kv_head + head) * d_head + d, d < d_head, 0.0)[None, :]
-        new_v = new_v.to(values.dtype.element_ty)
-        if unit * shared % groups == 0:
-            place = position % ring if ring > 0 else position
-            at = base + place * d_head + d[None, :]
-            tl.store(keys + at, new_k, (d < d_head)[None, :])
-            tl.store(values + at, new_v, (d < d_head)[None, :])
-        score = bound_softly(tl.sum(q * new_k.to(tl.float32), 1), cap)
-        higher = tl.maximum(m, score)
-        kept, p = tl.exp(m - higher), tl.exp(score - higher)
-        sums = sums * kept + p
-        out = out * kept[:, None] + p[:, None] * new_v.to(tl.float32)
-        m = higher
+    if not is_stored:  # noqa: SIM102 - of a constant, only one side is compiled
+        if split == 0:  # the new token itself
+            one = tl.arange(0, 1)
+            new_k = load_head(
+                start + (n_head + head) * d_head, one, one == 0, d, cos, sin, k_gain, k_shift,
+                d_head, layout, norm, has_shift, eps,
+            ).to(keys.dtype.element_ty)  # fmt: skip
+            new_v = tl.load(start + (n_head + n_kv_head + head) * d_head + d, d < d_head, 0.0)[None, :]
+            new_v = new_v.to(values.dtype.element_ty)
+            if unit * shared % groups == 0:
+                place = position % ring if ring > 0 else position
+                at = base + place * d_head + d[None, :]
+                tl.store(keys + at, new_k, (d < d_head)[None, :])
+                tl.store(values + at, new_v, (d < d_head)[None, :])
+            score = bound_softly(tl.sum(q * new_k.to(tl.float32), 1), cap)
+            higher = tl.maximum(m, score)
+            kept, p = tl.exp(m - higher), tl.exp(score - higher)
+            sums = sums * kept + p
+            out = out * kept[:, None] + p[:, None] * new_v.to(tl.float32)
+            m = higher
     h = text * n_head + unit * shared + g
     is_in = (g < shared)[:, None] & (d < d_head)[None, :]
     if splits == 1:
@@ -157,6 +166,33 @@ def attend(
         tl.store(partial + part[:, None] * d_head + d[None, :], out, is_in)
         tl.store(highest + part, m, g < shared)
         tl.store(total + part, sums, g < shared)
+
+
+@triton.jit
+def store_keys(
+    qkv, keys, values, slots, positions, cos_sin, k_gain, k_shift, row_stride, head_stride, context_length,
+    n_head: tl.constexpr, n_kv_head: tl.constexpr, d_head: tl.constexpr, layout: tl.constexpr,
+    norm: tl.constexpr, has_shift: tl.constexpr, eps: tl.constexpr, channels: tl.constexpr,
+    is_dependent: tl.constexpr,
+):  # fmt: skip
+    """Writes the key of one head of a new token, normalized and rotated, and its value to the cache."""
+    start_dependents(is_dependent)
+    token, head = tl.program_id(0) // n_kv_head, tl.program_id(0) % n_kv_head
+    slot, position = tl.load(slots + token), tl.load(positions + token)
+    wait_for_inputs(is_dependent)
+    if slot < 0:
+        return
+    d, one = tl.arange(0, channels), tl.arange(0, 1)
+    cos = cos_sin + position * (d_head // 2)
+    start = qkv + token * ((n_head + 2 * n_kv_head) * d_head)
+    k = load_head(
+        start + (n_head + head) * d_head, one, one == 0, d, cos, cos + context_length * (d_head // 2),
+        k_gain, k_shift, d_head, layout, norm, has_shift, eps,
+    )  # fmt: skip
+    v = tl.load(start + (n_head + n_kv_head + head) * d_head + d, d < d_head, 0.0)[None, :]
+    at = slot.to(tl.int64) * row_stride + head.to(tl.int64) * head_stride + position * d_head + d[None, :]
+    tl.store(keys + at, k.to(keys.dtype.element_ty), (d < d_head)[None, :])
+    tl.store(values + at, v.to(values.dtype.element_ty), (d < d_head)[None, :])
 
 
 @triton.jit

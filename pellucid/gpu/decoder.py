@@ -3,11 +3,11 @@
     decoder = GpuDecoder(module)
     engine = Engine(decoder)  # where the engine takes a Transformer
 
-One new token of each text is computed by the kernels, whose launches are one recorded CUDA graph; prompts are
-the module's. Numbers between the kernels are float32, and products with bfloat16 or quantized weights are
-exact up to the rounding of float32 sums, so that only weights and cache are rounded. Values are recorded
-under their names as in any fused path; where a recording needs every value, or an edit changes one, the
-module runs instead.
+New tokens, one of each text or several of a prompt, are computed by the kernels, whose launches are one
+recorded CUDA graph; the module reads prompts of long texts, and those of a window's ring. Numbers between the
+kernels are float32, and products with bfloat16 or quantized weights are exact up to the rounding of float32
+sums, so that only weights and cache are rounded. Values are recorded under their names as in any fused path;
+where a recording needs every value, or an edit changes one, the module runs instead.
 """
 
 import importlib.util
@@ -23,7 +23,14 @@ from pellucid.gpu.caches import find_slot, is_readable
 from pellucid.gpu.drawing import DrawBuffers
 from pellucid.gpu.matrices import Matrix
 from pellucid.gpu.module_decoder import ModuleDecoder
-from pellucid.gpu.tiles import BUCKETS, LARGEST_BLOCK, count_splits, find_bucket
+from pellucid.gpu.tiles import (
+    BUCKETS,
+    LARGEST_BLOCK,
+    MOST_SCORES,
+    PROMPT_BUCKETS,
+    count_splits,
+    find_bucket,
+)
 from pellucid.model.cache import Cache
 from pellucid.model.taps import begin_call, current_watcher, is_explicit
 from pellucid.model.transformer import Transformer
@@ -59,9 +66,9 @@ def _find_mixed_gate(module: Transformer) -> str | None:
 
 
 class GpuDecoder(ModuleDecoder):
-    """Computes what `Transformer.forward_packed` does; single tokens by kernels, in float32.
+    """Computes what `Transformer.forward_packed` does, by kernels in float32.
 
-    A step is of at most `most` texts, rounded up to a bucket. One thread at a time may use a decoder."""
+    A step is of at most `most` tokens, rounded up to a bucket. One thread at a time may use a decoder."""
 
     def __init__(self, module: Transformer, most: int = BUCKETS[-1]) -> None:
         from pellucid.gpu.graphs import Graphs
@@ -90,13 +97,16 @@ class GpuDecoder(ModuleDecoder):
         if self.cache is not cache:
             self.cache, self.graphs = cache, Graphs(self._make_step)
 
-    def find_graph(self, count: int, longest: int, is_drawn: bool = False) -> "StepGraph":
-        """Returns the recorded step of this many texts, of which the longest has `longest` tokens."""
+    def find_graph(
+        self, count: int, longest: int, is_drawn: bool = False, reads_prompts: bool = False
+    ) -> "StepGraph":
+        """Returns the recorded step of this many tokens, whose longest text has `longest` tokens."""
         from pellucid.gpu.graphs import GraphKey
 
         assert self.cache is not None
         visible = longest if self.cache.ring is None else min(longest, self.cache.ring.last)
-        return self.graphs.find(GraphKey(find_bucket(count), count_splits(visible), is_drawn))
+        bucket = min(find_bucket(count, PROMPT_BUCKETS), self.most) if reads_prompts else find_bucket(count)
+        return self.graphs.find(GraphKey(bucket, count_splits(visible), is_drawn, reads_prompts))
 
     def _make_step(self, key: "GraphKey") -> "DecodeStep":
         from pellucid.gpu.step import DecodeStep
@@ -105,7 +115,8 @@ class GpuDecoder(ModuleDecoder):
         buffers = [(layer.buffers[0], layer.buffers[1]) for layer in self.cache.layers]
         ring = self.cache.ring.last if self.cache.ring else 0
         draws = self.draws if key.is_drawn else None
-        return DecodeStep(self.module, buffers, self.buffers, key.texts, key.splits, ring, draws)
+        step = (self.module, buffers, self.buffers, key.texts, key.splits, ring)
+        return DecodeStep(*step, draws, key.reads_prompts)
 
     def begin_loop(self, texts: "Sequence[LoopText]") -> "DecodeLoop":
         """Returns the loop that goes on with texts, each from its last token, on the device alone."""
@@ -126,35 +137,45 @@ class GpuDecoder(ModuleDecoder):
         if is_explicit(self.module) or not self.can_decode(rows):
             return self.module.forward_packed(rows, wanted)
         watcher = begin_call(self.module)
-        caches = [cache for cache, _ in rows]
-        for cache in caches:
-            cache.reserve(1)
-        whole = caches[0].whole
+        whole, counts = rows[0][0].whole, [len(ids) for _, ids in rows]
+        tokens = list[tuple[int, int, int]]()
+        for cache, ids in rows:
+            cache.reserve(len(ids))
+            slot, start = find_slot(cache), int(cache.host_lengths[0])
+            tokens += [(id, start + place, slot) for place, id in enumerate(ids)]
         self.bind(whole)
-        slots = [find_slot(cache) for cache in caches]
-        lengths = [int(cache.host_lengths[0]) for cache in caches]
-        self.write_state([ids[0] for _, ids in rows], lengths, slots, [1] * len(rows))
-        graph = self.find_graph(len(rows), max(lengths) + 1)
+        ids, positions, slots = zip(*tokens, strict=True)
+        self.write_state(ids, positions, slots, [1] * len(tokens))
+        graph = self.find_graph(len(tokens), max(positions) + 1, reads_prompts=max(counts) > 1)
         graph.step.embed()
-        whole.advance_rows(slots)
+        whole.advance_rows([find_slot(cache) for cache, _ in rows], counts)
         if watcher is None:
             graph.run()
         else:
             from pellucid.gpu.recording import DecodeRecorder
 
-            DecodeRecorder(self.module, self.buffers, caches).run(graph.step)
-        logits = self.buffers.logits[: len(rows)]
+            caches = [cache for cache, _ in rows]
+            DecodeRecorder(self.module, self.buffers, list(zip(caches, counts, strict=True))).run(graph.step)
+        logits = self.buffers.logits[: len(tokens)]
         return logits[list(wanted)]
 
     def can_decode(self, rows: Sequence[tuple[Cache, Sequence[int]]]) -> bool:
-        """Whether every row is one token of a text of its own, in a cache of floats."""
-        whole = rows[0][0].whole
+        """Whether kernels compute these tokens: every row is a text of its own, in a cache of floats; and
+        where there are prompts, the cache is not a ring, and the texts are not long."""
+        whole, count = rows[0][0].whole, sum(len(ids) for _, ids in rows)
+        longest = max(int(cache.host_lengths[0]) + len(ids) for cache, ids in rows)
+        is_decode = all(len(ids) == 1 for _, ids in rows)
         return (
-            len(rows) <= self.most
-            and all(len(ids) == 1 and cache.whole is whole and cache.batch == 1 for cache, ids in rows)
+            0 < count <= self.most
+            and all(ids and cache.whole is whole and cache.batch == 1 for cache, ids in rows)
             and len({find_slot(cache) for cache, _ in rows}) == len(rows)
             and is_readable(whole)
+            and (is_decode or (whole.ring is None and count * longest <= MOST_SCORES))
         )
+
+    def packs_prompts(self, cache: Cache) -> bool:
+        """Whether tokens of several texts and prompts are computed together."""
+        return is_readable(cache) and cache.ring is None
 
     def write_state(
         self,

@@ -1,4 +1,4 @@
-"""Recorded steps: the launches of a step as one CUDA graph, for each number of texts and of splits.
+"""Recorded steps: the launches of a step as one CUDA graph, for each number of tokens and of splits.
 
 A graph is recorded when it is first needed, and the one that was used longest ago is dropped when there are
 too many.
@@ -17,7 +17,7 @@ from pellucid.gpu.step import DecodeStep
 log = logging.getLogger(__name__)
 PATIENCE = 2.0
 """Seconds after which a recording says what takes so long."""
-MOST_GRAPHS = 24
+MOST_GRAPHS = 32
 """Each holds its launches, and what drawing needs, on the device."""
 
 
@@ -32,7 +32,8 @@ class GraphKey(NamedTuple):
 
     texts: int
     splits: int
-    is_drawn: bool
+    is_drawn: bool = False
+    reads_prompts: bool = False
 
 
 class StepGraph:

@@ -273,8 +273,8 @@ def sum_products(
         part = tl.zeros((block_m, block_n), tl.float32)
         if groups > 1:
             sums = tl.zeros((block_m,), tl.float32)
-        for index in tl.static_range(planes):
-            at = x + index * plane + rows[:, None] * width + columns[None, :]
+        for index in tl.static_range(planes):  # the smallest first: a sum of small numbers is cut off less
+            at = x + (planes - 1 - index) * plane + rows[:, None] * width + columns[None, :]
             given = tl.load(at, is_row[:, None] & is_column[None, :], 0.0)
             part = multiply_tile(given, held, part)
             if has_minimums:

@@ -16,9 +16,10 @@ from pellucid.model.transformer import Transformer
 class DecodeRecorder:
     """Offers the values of a step to the recordings, under their names and in the axes of the glossary."""
 
-    def __init__(self, module: Transformer, buffers: Buffers, caches: Sequence[Cache]) -> None:
+    def __init__(self, module: Transformer, buffers: Buffers, rows: Sequence[tuple[Cache, int]]) -> None:
         self.module, self.config, self.buffers = module, module.config, buffers
-        self.caches, self.count = caches, len(caches)
+        self.rows, self.count = rows, sum(count for _, count in rows)
+        """The cache of each text, which has its new tokens, and how many these are."""
 
     def run(self, step: DecodeStep) -> None:
         """Runs a step kernel by kernel."""
@@ -48,9 +49,11 @@ class DecodeRecorder:
         values of each text."""
         index = int(path.split(".")[1])
         if (name := self._name_keys()) is not None:
-            new = [row.layers[index].buffers[0][:, :, self._find_place(row)] for row in self.caches]
-            tap(f"{path}.{name}", torch.cat(new).transpose(0, 1)[None].clone())
-        for cache in self.caches:
+            new = [
+                row.layers[index].buffers[0][:, :, self._find_places(row, count)] for row, count in self.rows
+            ]
+            tap(f"{path}.{name}", torch.cat(new, 2))
+        for cache, _ in self.rows:
             layer = cache.layers[index]
             if cache.ring is None:
                 assert isinstance(layer, SlotCache)
@@ -64,10 +67,11 @@ class DecodeRecorder:
         return None if self.config.qk_norm.is_none else "k_normed"
 
     @staticmethod
-    def _find_place(row: Cache) -> int:
-        """Returns where a row's newest key is."""
-        newest = int(row.host_lengths[0]) - 1
-        return newest if row.ring is None else newest % row.ring.last
+    def _find_places(row: Cache, count: int) -> slice:
+        """Returns where a row's newest keys are; in a ring it is one."""
+        first = int(row.host_lengths[0]) - count
+        place = first if row.ring is None else first % row.ring.last
+        return slice(place, place + count)
 
     def _join(self, vector: Tensor, planes: Tensor) -> Tensor:
         """Returns what kernels hand on, [tokens channels]: of several rows, the sum of its planes."""

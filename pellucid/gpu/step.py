@@ -1,7 +1,8 @@
-"""One decode step of a model as a list of kernel launches over fixed buffers.
+"""One step of a model as a list of kernel launches over fixed buffers: a token of each text, or prompts.
 
-Of one text the launches of a layer are norm + Q, K, V; attention; output + residual; norm + MLP inputs; MLP
-output + residual. Of several texts the two norms are launches of their own.
+Of one token the launches of a layer are norm + Q, K, V; attention; output + residual; norm + MLP inputs; MLP
+output + residual. Of several tokens the two norms are launches of their own, and in a step that reads prompts
+so is storing the keys.
 """
 
 import itertools
@@ -50,8 +51,9 @@ class Launch(NamedTuple):
 
 
 class DecodeStep:
-    """The launches of a step of `count` texts whose keys are cut into `splits` parts; with `draws`, tokens
-    are drawn, else the ones with the largest logits are taken."""
+    """The launches of a step of `count` tokens whose keys are cut into `splits` parts; with `draws`, the next
+    tokens are drawn, else the ones with the largest logits are taken. Where it `reads_prompts`, several
+    tokens may be of one text."""
 
     def __init__(
         self,
@@ -62,9 +64,11 @@ class DecodeStep:
         splits: int,
         ring: int,
         draws: DrawBuffers | None = None,
+        reads_prompts: bool = False,
     ) -> None:
         self.module, self.config, self.buffers = module, module.config, buffers
         self.count, self.splits, self.ring, self.draws = count, splits, ring, draws
+        self.reads_prompts = reads_prompts
         self.launches: list[Launch] = []
         for index, (block, cache) in enumerate(zip(module.blocks, caches, strict=True)):
             self._add_block(f"blocks.{index}", block, cache)
@@ -213,9 +217,13 @@ class DecodeStep:
             "channels": max(round_up(c.d_head), 16),
         }  # fmt: skip
         arguments = common | self._describe_attention(attn, *cache) | {
-            "shared": tiles.shared, "block": tiles.keys,
+            "shared": tiles.shared, "block": tiles.keys, "is_stored": self.reads_prompts,
             "heads": 1 if tiles.shared == 1 else max(round_up(tiles.shared), 16),
         }  # fmt: skip
+        if self.reads_prompts:
+            names = attention.store_keys.arg_names
+            stored = {name: arguments[name] for name in names if name in arguments}
+            self.launches.append(Launch(attention.store_keys, (self.count * c.n_kv_head,), stored, 1))
         grid = (self.count * c.n_head // tiles.shared, self.splits)
         name = f"{path}.attn.z"
         last = name if self.splits == 1 else ""

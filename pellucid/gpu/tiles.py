@@ -1,5 +1,6 @@
 """How the work of a kernel is cut into programs: the fastest found on one H200 (docs/log.md)."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -36,7 +37,7 @@ LARGEST_GROUP = 128
 LOGITS_OF_BLOCK = 16
 """Logits whose largest one program keeps, at least."""
 FLOAT_ROWS = {"logits": (LOGITS_OF_BLOCK, 128), "gate": (4, 256)}
-INTEGER_ROWS = {"logits": (LOGITS_OF_BLOCK, 256), "gate": (2, 256), "add": (8, 128)}
+INTEGER_ROWS = {"store": (4, 256), "logits": (LOGITS_OF_BLOCK, 256), "gate": (2, 256), "add": (8, 256)}
 """Outputs of a program and weights of a thread by the ending of a product; 4 and 128 for the others."""
 FEW_TEXTS, FEW_PROGRAMS = 32, 64
 KEYS_OF_SPLIT = 256
@@ -44,6 +45,11 @@ KEYS_OF_SPLIT = 256
 MOST_SPLITS = 64
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Numbers of texts for which a step is recorded; a step of fewer runs in the next larger one."""
+PROMPT_BUCKETS = (32, 128, 256)
+"""Numbers of tokens of prompts for which a step is recorded."""
+MOST_SCORES = 2**21
+"""Tokens of prompts times keys that a step attends to: beyond, the module's kernel, which reads a key once
+for many tokens, is faster."""
 
 
 def round_up(size: int) -> int:
@@ -98,10 +104,10 @@ def count_splits(length: int) -> int:
     return min(round_up(-(-length // KEYS_OF_SPLIT)), MOST_SPLITS)
 
 
-def find_bucket(count: int) -> int:
-    """Returns the number of texts of the recorded step for `count` of them.
+def find_bucket(count: int, buckets: Sequence[int] = BUCKETS) -> int:
+    """Returns the number of texts, or of tokens of prompts, of the recorded step for `count` of them.
 
-    >>> find_bucket(1), find_bucket(9)
-    (1, 16)
+    >>> find_bucket(1), find_bucket(9), find_bucket(9, PROMPT_BUCKETS)
+    (1, 16, 32)
     """
-    return next(bucket for bucket in BUCKETS if bucket >= count)
+    return next(bucket for bucket in buckets if bucket >= count)

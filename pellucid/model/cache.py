@@ -181,9 +181,9 @@ class Cache:
         else:
             self.set_lengths(self.host_lengths + np.asarray(counts))
 
-    def advance_rows(self, rows: Sequence[int], count: int = 1) -> None:
-        """Adds `count` new tokens to some rows, in one copy to the device."""
-        self.host_lengths[np.asarray(rows, int)] += count
+    def advance_rows(self, rows: Sequence[int], counts: Sequence[int]) -> None:
+        """Adds the numbers of new tokens to the lengths of some rows, in one copy to the device."""
+        self.host_lengths[np.asarray(rows, int)] += np.asarray(counts, int)
         self.set_lengths(self.host_lengths)
 
     def crop(self, length: int | Sequence[int]) -> None:

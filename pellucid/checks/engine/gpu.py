@@ -1,4 +1,4 @@
-"""Checks the fused step on a GPU: tokens that are read one by one, of one text and of many at once.
+"""Checks the fused step on a GPU: tokens that are read one by one, of one text and of many at once; prompts.
 
 It computes in float32 from the weights as they are held, and rounds keys and values to the type of the cache.
 The replay rounds the same recorded keys and values in the same way; each value must then follow from them
@@ -27,6 +27,8 @@ COUNTS = (1, 2, 3, 9, 17, 33)
 """Texts that are decoded at once, one step after the other."""
 LONG = KEYS_OF_SPLIT + 8
 """Tokens of a text whose keys are cut into parts."""
+PROMPTS = (5, 1, 20, 9)
+"""Tokens of prompts that are read together, in two calls; they fit one step."""
 
 
 def run_together(subject: Subject, decoder: GpuDecoder, is_watched: bool) -> PathRun:
@@ -45,6 +47,22 @@ def run_long(subject: Subject, decoder: GpuDecoder, is_watched: bool) -> PathRun
     schedule = _make_schedule(subject, decoder, 1, capacity, is_watched)
     for id in subject.make_ids(capacity):
         schedule.read({0: [id]})
+    return schedule.result()
+
+
+def run_prompts(subject: Subject, decoder: GpuDecoder, is_watched: bool) -> PathRun:
+    """Reads prompts of several texts together, the second half beside tokens that follow the first; those of
+    a window's ring, which the module reads, one by one."""
+    capacity = min(max(PROMPTS) + 2, subject.config.context_length)
+    schedule = _make_schedule(subject, decoder, len(PROMPTS), capacity, is_watched)
+    if capacity < 3 or not decoder.packs_prompts(schedule.slots.cache):
+        return run_together(subject, decoder, is_watched)
+    prompts = {slot: schedule.draw_ids(min(count, capacity - 2)) for slot, count in enumerate(PROMPTS)}
+    half = len(PROMPTS) // 2
+    schedule.read({slot: prompts[slot] for slot in range(half)})
+    decoded = {slot: schedule.draw_ids(1) for slot in range(half)}
+    schedule.read(decoded | {slot: prompts[slot] for slot in range(half, len(PROMPTS))})
+    schedule.read({slot: schedule.draw_ids(1) for slot in prompts})
     return schedule.result()
 
 
@@ -96,6 +114,11 @@ PATHS = (
         "Each value of a token that the fused step computes equals its recomputed result, for any number "
         "of texts at once.",
         run_together,
+    ),
+    GpuPath(
+        "gpu prompt",
+        "Each value of a prompt that the fused step reads beside other texts equals its recomputed result.",
+        run_prompts,
     ),
     GpuPath(
         "gpu long",

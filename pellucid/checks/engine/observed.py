@@ -136,7 +136,7 @@ class Observer:
     """A model whose cached calls are recorded, text by text, for the slots of an engine."""
 
     def __init__(self, module: Decoder) -> None:
-        self.module = module
+        self.module = self.observed = module
         self.texts: dict[int, Text] = defaultdict(list)
         self.wrong_keys = ""
         """The first key or value that the cache returned other than it was computed."""
