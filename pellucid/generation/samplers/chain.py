@@ -8,6 +8,7 @@ A state holds what the samplers of one text depend on, the tokens so far, so tha
 a row's choice depends on nothing but its own logits, state and seed.
 """
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -147,6 +148,15 @@ class ChainState:
         """Returns a copy that goes on by itself."""
         choice = self.choice if choice is None else choice
         return ChainState(self.chain, choice, list(self.new), self.constraint_state)
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether every sampler leaves the scores of the next token as they are."""
+        with contextlib.suppress(Exception):  # of someone's sampler: its stage says so
+            return self.chain.constraint is None and all(
+                sampler.inputs(self) is None for sampler in self.chain.samplers
+            )
+        return False
 
     # ---- what samplers read
 
@@ -362,12 +372,12 @@ def choose(
     for row, (id, top, state) in enumerate(zip(*find_largest(logits), states, strict=True)):
         if not math.isfinite(top):
             chosen[row] = find_bad_logit(logits[row])
-        elif state.chain.is_greedy and not (state.chain.samplers or any(wanted[row])):
+        elif state.chain.is_greedy and not any(wanted[row]) and state.keeps_scores:
             chosen[row] = Chosen(id)
     left = [row for row in range(len(states)) if row not in chosen]
     if left:
         some = logits if len(left) == len(states) else logits[left]
-        with use_one_thread():
+        with use_one_thread() if is_long(some) else contextlib.nullcontext():
             drawn = _choose([states[row] for row in left], some, [wanted[row] for row in left])
         chosen |= zip(left, drawn, strict=True)
     return [chosen[row] for row in range(len(states))]
