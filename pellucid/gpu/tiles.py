@@ -37,7 +37,7 @@ LARGEST_GROUP = 128
 LOGITS_OF_BLOCK = 16
 """Logits whose largest one program keeps, at least."""
 FLOAT_ROWS = {"logits": (LOGITS_OF_BLOCK, 128), "gate": (4, 256)}
-INTEGER_ROWS = {"store": (4, 256), "logits": (LOGITS_OF_BLOCK, 256), "gate": (2, 256), "add": (8, 256)}
+INTEGER_ROWS = {"logits": (LOGITS_OF_BLOCK, 256), "gate": (2, 256), "add": (8, 256)}
 """Outputs of a program and weights of a thread by the ending of a product; 4 and 128 for the others."""
 FEW_TEXTS, FEW_PROGRAMS = 32, 64
 KEYS_OF_SPLIT = 256
