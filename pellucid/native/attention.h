@@ -69,28 +69,45 @@ INLINE void score_rows(const int kind, query *q, const int heads, const char *ke
   UNROLL for (int h = 0; h < heads; h++) found[h] = sum_lanes_of_16(products[h]);
 }
 
-/* Scores of two queries with turned keys, whose lanes are keys: Σ_c over the channels i, i + 16, …, then over i in the
- * tree of `sum_lanes`, each sum as soon as both of its parts are there. */
+/* Scores of four queries with turned keys, whose lanes are keys: Σ_c over the channels i, i + 16, …, then over i in the
+ * tree of `sum_lanes`, each sum as soon as both of its parts are there. Where all products are zero the sum may be
+ * -0, which has the same exponential. */
 typedef struct {
-  vf first, second;
-} pair;
-INLINE pair add_two(pair a, pair b) { return (pair){a.first + b.first, a.second + b.second}; }
-INLINE pair add_class(const query *q, const int other, vf (*turned)[LANES], const int d, const int i) {
-  pair sum = {splat(0.0f), splat(0.0f)};
-  for (int c = 0; c < d; c += LANES) {
-    const vf key = turned[c / LANES][i];
-    sum = add_two(sum, (pair){q[0].x[c + i] * key, q[other].x[c + i] * key});
-  }
+  vf a, b, c, d;
+} four;
+INLINE four add_fours(four x, four y) {
+  return (four){computed(x.a + y.a), computed(x.b + y.b), computed(x.c + y.c), computed(x.d + y.d)};
+}
+INLINE four multiply_key(const float *const *x, const int i, vf key) {
+  key = computed(key);
+  return (four){computed(x[0][i] * key), computed(x[1][i] * key), computed(x[2][i] * key), computed(x[3][i] * key)};
+}
+INLINE four add_class(const float *const *x, const vf (*turned)[LANES], const int d, const int i) {
+  four sum = multiply_key(x, i, turned[0][i]);
+  for (int c = LANES; c < d; c += LANES) sum = add_fours(sum, multiply_key(x, c + i, turned[c / LANES][i]));
   return sum;
 }
-INLINE pair add_8(const query *q, const int other, vf (*turned)[LANES], const int d, const int i) {
-  return add_two(add_class(q, other, turned, d, i), add_class(q, other, turned, d, i + 8));
+INLINE four add_8(const float *const *x, const vf (*turned)[LANES], const int d, const int i) {
+  return add_fours(add_class(x, turned, d, i), add_class(x, turned, d, i + 8));
 }
-INLINE pair add_4(const query *q, const int other, vf (*turned)[LANES], const int d, const int i) {
-  return add_two(add_8(q, other, turned, d, i), add_8(q, other, turned, d, i + 4));
+INLINE four add_4(const float *const *x, const vf (*turned)[LANES], const int d, const int i) {
+  return add_fours(add_8(x, turned, d, i), add_8(x, turned, d, i + 4));
 }
-INLINE pair add_few(const query *q, const int other, vf (*turned)[LANES], const int d, const int i) {
-  return add_two(add_4(q, other, turned, d, i), add_4(q, other, turned, d, i + 2));
+INLINE four add_2(const float *const *x, const vf (*turned)[LANES], const int d, const int i) {
+  return add_fours(add_4(x, turned, d, i), add_4(x, turned, d, i + 2));
+}
+INLINE void score_fours(const query *q, int queries, const vf (*turned)[LANES], const int d, vf *found) {
+  for (int h = 0; h < queries; h += 4) {
+    const float *x[4];
+    UNROLL for (int i = 0; i < 4; i++) x[i] = q[h + i < queries ? h + i : queries - 1].x;
+    const four sums = add_fours(add_2(x, turned, d, 0), add_2(x, turned, d, 1));
+    found[h] = sums.a, found[h + 1] = sums.b, found[h + 2] = sums.c, found[h + 3] = sums.d;
+  }
+}
+static __attribute__((noinline)) void score_queries(const query *q, int queries, const vf (*turned)[LANES], int d,
+                                                    vf *found) {
+  if (d == 64) score_fours(q, queries, turned, 64, found);
+  else score_fours(q, queries, turned, d, found);
 }
 
 /* For many queries the keys are turned first: a lane holds a key, and nothing is added across lanes. */
@@ -101,11 +118,7 @@ INLINE void score_turned(const int kind, query *q, int queries, const char *keys
       turned[c / LANES][i] = load_cached(kind, keys + (int64_t)i * d * cached_size(kind), c, d);
     transpose_16(turned[c / LANES]);
   }
-  for (int h = 0; h < queries; h += 2) {
-    const pair both = add_two(add_few(q + h, h + 1 < queries, turned, d, 0), add_few(q + h, h + 1 < queries, turned, d, 1));
-    found[h] = both.first;
-    if (h + 1 < queries) found[h + 1] = both.second;
-  }
+  score_queries(q, queries, (const vf(*)[LANES])turned, d, found);
 }
 
 /* Of an int8 cache: sums of integers, in any order. */

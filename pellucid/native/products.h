@@ -32,6 +32,13 @@ typedef struct {
   int32_t *sum; /* of a group's q */
 } input;
 
+/* The same input from a token on. */
+INLINE input skip_tokens(const input *in, int tokens) {
+  const int64_t at = tokens * in->width, place = at / GROUP;
+  return (input){in->x + at, in->width, in->q + at, in->high + at, in->low + at,
+                 in->scale + place, in->scaled_sum + place, in->sum + place};
+}
+
 static void round_group(const input *in, int token, int group) {
   int64_t at = token * in->width + (int64_t)group * GROUP, place = at / GROUP;
   vf a = load(in->x + at), b = load(in->x + at + LANES);
@@ -148,16 +155,14 @@ INLINE void multiply_tile(const matrix *m, const int bits, const int has_minimum
                           int first, const int tokens, vf *y) {
   const uint8_t *block = (const uint8_t *)m->data + tile * m->groups * m->stride;
   const int start = block_start(m);
-  const int64_t ahead = ROWS / TILE * m->groups * m->stride;
   UNROLL for (int t = 0; t < tokens; t++) y[t] = splat(0.0f);
   for (int g = 0; g < m->groups; g++, block += m->stride) {
     int64_t at[MOST_TOKENS];
     vi sums[MOST_TOKENS];
     UNROLL for (int t = 0; t < tokens; t++) at[t] = (first + t) * in->width + (int64_t)g * GROUP;
-    if (tokens <= 2) /* the weights come from memory: the hardware stops at the end of a page */
-      UNROLL for (int i = 0; i < start + (bits == 8 ? 512 : 256); i += 64) __builtin_prefetch(block + AHEAD + i, 0, 3);
-    else if (!first) /* the first of many tokens: the tiles after these, which the others use again and again */
-      for (int i = 0; i < (bits == 8 ? 512 : 256); i += 64) __builtin_prefetch(block + ahead + i, 0, 2);
+    if (tokens <= 2 || !first) /* these meet the weights first: the hardware stops at the end of a page */
+      UNROLL for (int i = 0; i < (bits == 8 ? 512 : 256) + 2 * TILE * (1 + has_minimums); i += 64)
+        __builtin_prefetch(block + AHEAD + i, 0, 3);
     add_products(block + start, bits, in, at, tokens, sums);
     vf scales = load_half((const uint16_t *)block);
     UNROLL for (int t = 0; t < tokens; t++) {
@@ -246,7 +251,7 @@ INLINE void multiply_few(const matrix *m, const input *in, int from, int to, int
 
 static void multiply(const matrix *m, const input *in, int from, int to, int tokens, float *y, int64_t stride) {
   /* a few rows at a time, so that they stay in the nearest cache while every token meets them */
-  const int rows = tokens <= 4 ? to - from : ROWS;
+  const int rows = tokens <= 2 ? to - from : ROWS;
   for (int row = from; row < to; row += rows) {
     int end = row + rows < to ? row + rows : to, t = 0;
     if (is_rounded(m))

@@ -86,6 +86,7 @@ typedef struct {
   const call *c;
   barrier wait;
   int threads, first, tokens; /* the block of the call's tokens that is being computed */
+  int splits_tokens; /* each thread computes tokens of its own, and not outputs of all */
   float *x, *normed, *q, *k, *v, *z, *out, *gate, *up, *scores;
   int64_t score_width;
   int token[BLOCK_TOKENS]; /* of the call, at each place of the block */
@@ -107,6 +108,27 @@ INLINE void share(int n, int unit, int threads, int thread, int *from, int *to) 
   *to = (int)(units * (thread + 1) / threads) * unit;
   if (*to > n) *to = n;
   if (*from > n) *from = n;
+}
+
+/* The outputs from … to, of n, of the tokens first … last that a thread computes. */
+typedef struct {
+  int from, to, first, last;
+} part;
+INLINE part share_outputs(const step *s, int n, int thread) {
+  part own = {0, n, 0, s->tokens};
+  if (s->splits_tokens) share(s->tokens, 1, s->threads, thread, &own.first, &own.last);
+  else share(n, GROUP, s->threads, thread, &own.from, &own.to);
+  return own;
+}
+
+/* Waits for the other threads, where what follows reads what they compute. */
+INLINE void meet(step *s) {
+  if (!s->splits_tokens) barrier_wait(&s->wait);
+}
+
+static void multiply_part(const matrix *m, const input *in, part own, float *y, int64_t stride) {
+  const input some = skip_tokens(in, own.first);
+  multiply(m, &some, own.from, own.to, own.last - own.first, y + own.first * stride, stride);
 }
 
 static void keep(const step *s, int name, int layer, int token, const float *x, int from, int to, int width) {
@@ -140,7 +162,9 @@ static void embed_token(const matrix *m, int id, float *x) {
 static void embed(const step *s, int thread) {
   const model *m = s->m;
   const int n = m->d_model;
-  for (int t = thread; t < s->tokens; t += s->threads) {
+  int first, last;
+  share(s->tokens, 1, s->threads, thread, &first, &last);
+  for (int t = first; t < last; t++) {
     float *x = s->x + t * pad(n);
     embed_token(&m->embed, s->c->ids[s->token[t]], x);
     keep(s, EMBEDDED, 0, t, x, 0, n, n);
@@ -160,11 +184,11 @@ static void embed(const step *s, int thread) {
 /* The norm of the residual stream, rounded where a product wants integers. */
 static void read_stream(const step *s, const norm *nm, int name, int layer, int needs_integers, int thread) {
   const int n = s->m->d_model;
-  for (int t = 0; t < s->tokens; t++) {
-    int from = 0, to = n;
-    if (s->tokens >= s->threads) {
-      if (t % s->threads != thread) continue;
-    } else share(n, GROUP, s->threads, thread, &from, &to);
+  part own = {0, n, 0, s->tokens};
+  if (s->tokens >= s->threads) share(s->tokens, 1, s->threads, thread, &own.first, &own.last);
+  else share(n, GROUP, s->threads, thread, &own.from, &own.to);
+  const int from = own.from, to = own.to;
+  for (int t = own.first; t < own.last; t++) {
     float *y = s->of_stream.x + t * s->of_stream.width;
     normalize(nm, s->x + t * pad(n), y, n, from, to);
     keep(s, name, layer, t, y, from, to, n);
@@ -175,8 +199,8 @@ static void read_stream(const step *s, const norm *nm, int name, int layer, int 
 
 /* Asks for the first weights of a thread's share, before it waits for the others to begin with them. */
 static void prefetch(const step *s, const matrix *m, int thread) {
-  int from, to;
-  share(m->out, GROUP, s->threads, thread, &from, &to);
+  const part own = share_outputs(s, m->out, thread);
+  const int from = own.from, to = own.to;
   const char *first = (const char *)m->data + from * m->stride * (m->kind == FLOAT32 ? 4 : 2);
   if (is_rounded(m)) first = (const char *)m->data + (int64_t)(from / TILE) * m->groups * m->stride;
   for (int i = 0; from < to && i < AHEAD; i += 64) __builtin_prefetch(first + i, 0, 3);
@@ -186,10 +210,11 @@ static void project(const step *s, const layer *l, int index, int thread) {
   const matrix *matrices[3] = {&l->q, &l->k, &l->v};
   float *outputs[3] = {s->q, s->k, s->v};
   for (int i = 0; i < 3; i++) {
-    int from, to, width = matrices[i]->out;
-    share(width, GROUP, s->threads, thread, &from, &to);
-    multiply(matrices[i], &s->of_stream, from, to, s->tokens, outputs[i], width);
-    for (int t = 0; t < s->tokens; t++) keep(s, Q + i, index, t, outputs[i] + (int64_t)t * width, from, to, width);
+    const int width = matrices[i]->out;
+    const part own = share_outputs(s, width, thread);
+    multiply_part(matrices[i], &s->of_stream, own, outputs[i], width);
+    for (int t = own.first; t < own.last; t++)
+      keep(s, Q + i, index, t, outputs[i] + (int64_t)t * width, own.from, own.to, width);
   }
 }
 
@@ -246,7 +271,9 @@ static void place_head(const step *s, const norm *nm, int name, int index, int t
 static void place_heads(const step *s, const layer *l, int index, int thread) {
   const model *m = s->m;
   const int heads = m->n_head + m->n_kv_head, d = m->d_head, width = m->n_kv_head * d;
-  for (int unit = thread; unit < s->tokens * heads; unit += s->threads) {
+  int first, last;
+  share(s->tokens * heads, 1, s->threads, thread, &first, &last);
+  for (int unit = first; unit < last; unit++) {
     int t = unit / heads, head = unit % heads;
     if (head < m->n_head) {
       place_head(s, &l->q_norm, Q_NORMED, index, t, head, m->n_head, s->q);
@@ -331,28 +358,33 @@ static void attend_all(const step *s, const layer *l, int index, int thread) {
     }
     return;
   }
-  for (int run = 0, unit = 0; run < s->n_runs; run++)
-    for (int t = s->starts[run]; t < s->starts[run + 1]; t += s->tile)
+  const part own = share_outputs(s, 0, thread);
+  for (int run = 0, unit = 0; run < s->n_runs; run++) {
+    const int begin = s->starts[run] > own.first ? s->starts[run] : own.first;
+    const int end = s->starts[run + 1] < own.last ? s->starts[run + 1] : own.last;
+    for (int t = begin; t < end; t += s->tile)
       for (int head = 0; head < m->n_kv_head; head++)
-        for (int part = 0; part < group; part += MOST_HEADS, unit++) {
-          if (unit % s->threads != thread) continue;
-          const int left = s->starts[run + 1] - t, heads = group - part < MOST_HEADS ? group - part : MOST_HEADS;
-          attend_tokens(s, l, index, t, left < s->tile ? left : s->tile, head * group + part, heads, thread);
+        for (int some = 0; some < group; some += MOST_HEADS, unit++) {
+          if (!s->splits_tokens && unit % s->threads != thread) continue;
+          const int left = end - t, heads = group - some < MOST_HEADS ? group - some : MOST_HEADS;
+          attend_tokens(s, l, index, t, left < s->tile ? left : s->tile, head * group + some, heads, thread);
         }
+  }
 }
 
 static void round_input(const step *s, const input *in, int n, int thread) {
-  int groups = (n + GROUP - 1) / GROUP;
-  for (int unit = thread; unit < s->tokens * groups; unit += s->threads) round_group(in, unit / groups, unit % groups);
+  int groups = (n + GROUP - 1) / GROUP, first, last;
+  share(s->tokens * groups, 1, s->threads, thread, &first, &last);
+  for (int unit = first; unit < last; unit++) round_group(in, unit / groups, unit % groups);
 }
 
 /* x += the product, after it is kept under its name. */
 static void add_output(const step *s, const matrix *m, const input *in, int name, int after, int index, int thread) {
   const int n = s->m->d_model;
-  int from, to;
-  share(n, GROUP, s->threads, thread, &from, &to);
-  multiply(m, in, from, to, s->tokens, s->out, pad(n));
-  for (int t = 0; t < s->tokens; t++) {
+  const part own = share_outputs(s, n, thread);
+  const int from = own.from, to = own.to;
+  multiply_part(m, in, own, s->out, pad(n));
+  for (int t = own.first; t < own.last; t++) {
     float *x = s->x + t * pad(n), *out = s->out + t * pad(n);
     keep(s, name, index, t, out, from, to, n);
     for (int i = from; i < to; i++) x[i] = x[i] + out[i];
@@ -363,11 +395,11 @@ static void add_output(const step *s, const matrix *m, const input *in, int name
 static void activate_hidden(const step *s, const layer *l, int index, int thread) {
   const model *m = s->m;
   const int n = m->d_ff;
-  int from, to;
-  share(n, GROUP, s->threads, thread, &from, &to);
-  if (m->is_gated) multiply(&l->gate, &s->of_stream, from, to, s->tokens, s->gate, pad(n));
-  multiply(&l->up, &s->of_stream, from, to, s->tokens, s->up, pad(n));
-  for (int t = 0; t < s->tokens; t++) {
+  const part own = share_outputs(s, n, thread);
+  const int from = own.from, to = own.to;
+  if (m->is_gated) multiply_part(&l->gate, &s->of_stream, own, s->gate, pad(n));
+  multiply_part(&l->up, &s->of_stream, own, s->up, pad(n));
+  for (int t = own.first; t < own.last; t++) {
     float *up = s->up + t * pad(n), *gate = m->is_gated ? s->gate + t * pad(n) : up;
     float *hidden = s->of_hidden.x + t * s->of_hidden.width;
     if (m->is_gated) keep(s, GATE, index, t, gate, from, to, n);
@@ -385,6 +417,15 @@ static void activate_hidden(const step *s, const layer *l, int index, int thread
   }
 }
 
+/* Whether threads take tokens of their own: as many each, and enough that it does not matter that each reads all
+ * weights. What a token computes then stays in the caches of one core, and threads wait for keys and values alone. */
+static int can_split(const step *s) {
+  if (s->threads == 1 || !s->tokens || s->tokens % (TILE_TOKENS * s->threads)) return 0;
+  for (int t = 0; t < s->tokens; t++)
+    if (is_staged(s, t)) return 0;
+  return 1;
+}
+
 /* The block's tokens, and those of them whose logits are wanted. */
 static void begin_block(step *s, int tokens) {
   s->tokens = tokens;
@@ -396,6 +437,7 @@ static void begin_block(step *s, int tokens) {
     else if (token < tokens) s->wanted[s->n_wanted++] = token;
   }
   find_runs(s);
+  s->splits_tokens = can_split(s);
 }
 
 /* Whether the last block of the model needs the wanted tokens alone, once the keys and values of all are kept. */
@@ -418,6 +460,7 @@ static void narrow(step *s) {
   }
   s->tokens = s->n_wanted;
   find_runs(s);
+  s->splits_tokens = can_split(s);
 }
 
 /* Logits of the wanted tokens of this block: their final norm replaces the stream's first rows. */
@@ -444,16 +487,18 @@ static void run_block(void *argument, int thread) {
   barrier *wait = &s->wait;
   const int narrows = can_narrow(s);
   embed(s, thread);
-  barrier_wait(wait);
+  meet(s);
   for (int i = 0; i < m->n_layer; i++) {
     const layer *l = &m->layers[i];
-    for (int t = thread; t < s->tokens; t += s->threads)
+    int first, last;
+    share(s->tokens, 1, s->threads, thread, &first, &last);
+    for (int t = first; t < last; t++)
       keep(s, RESID_PRE, i, t, s->x + t * pad(m->d_model), 0, m->d_model, m->d_model);
     prefetch(s, &l->q, thread);
     read_stream(s, &l->attn_norm, ATTN_NORM, i, is_rounded(&l->q) || is_rounded(&l->k) || is_rounded(&l->v), thread);
-    barrier_wait(wait);
+    meet(s);
     project(s, l, i, thread);
-    barrier_wait(wait);
+    meet(s);
     place_heads(s, l, i, thread);
     barrier_wait(wait);
     if (narrows && i == m->n_layer - 1) {
@@ -462,24 +507,25 @@ static void run_block(void *argument, int thread) {
     }
     attend_all(s, l, i, thread);
     prefetch(s, &l->o, thread);
-    barrier_wait(wait);
+    meet(s);
     if (s->n_runs < s->tokens) commit_staged(s, i, thread);
     if (is_rounded(&l->o) && m->d_head % GROUP) {
       round_input(s, &s->of_z, m->n_head * m->d_head, thread);
-      barrier_wait(wait);
+      meet(s);
     }
     add_output(s, &l->o, &s->of_z, ATTN_OUT, RESID_MID, i, thread);
-    barrier_wait(wait);
+    meet(s);
     if (!l->up.data) continue; /* a block without an MLP */
     prefetch(s, m->is_gated ? &l->gate : &l->up, thread);
     read_stream(s, &l->mlp_norm, MLP_NORM, i, is_rounded(&l->up) || (m->is_gated && is_rounded(&l->gate)), thread);
-    barrier_wait(wait);
+    meet(s);
     activate_hidden(s, l, i, thread);
     prefetch(s, &l->down, thread);
-    barrier_wait(wait);
+    meet(s);
     add_output(s, &l->down, &s->of_hidden, MLP_OUT, RESID_POST, i, thread);
-    barrier_wait(wait);
+    meet(s);
   }
+  if (s->splits_tokens) barrier_wait(wait);
   unembed(s, thread);
 }
 

@@ -185,6 +185,20 @@ def test_a_recording_changes_no_bit_and_needs_of_every_value_the_module() -> Non
         assert not torch.equal(plain, read_chunks(decoder, ids, [20]))
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen3", "bloom"])
+def test_threads_with_tokens_of_their_own_record_the_same_bits(family: str) -> None:
+    """A full block of a call: the second of its texts belongs to both threads."""
+    module, seen = make_module(family, INT4), []
+    for threads in (1, 2):
+        decoder = NativeDecoder(module, threads)
+        rows = [(Cache(module.config, 1, 80), make_ids(count, count)) for count in (23, 25, 16)]
+        with torch.no_grad(), record(fused=True, model=module) as values:
+            decoder.forward_packed(rows, range(64))
+        seen.append(dict(values))
+    assert {*seen[0]} == {*seen[1]}
+    assert all(torch.equal(seen[0][name], seen[1][name]) for name in seen[0])
+
+
 def round_activations(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the 16-bit integers [T groups 32] of inputs [T C], and the scale of each group, float32."""
     grouped = np.pad(x, ((0, 0), (0, -x.shape[1] % 32))).reshape(len(x), -1, 32).astype(np.float32)
