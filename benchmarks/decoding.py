@@ -14,9 +14,11 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,6 +30,7 @@ from pellucid.model.transformer import Transformer
 from pellucid.native.decoder import NativeDecoder
 from pellucid.native.packing import make_large_pages
 from pellucid.workbench import Model, load
+from pellucid.workbench.exporting import export
 
 NEW, ROUNDS, LONG = 128, 5, 512
 LLAMA = """
@@ -143,10 +146,14 @@ def run_decoder(
         return time.perf_counter() - began
 
 
-def run_generate(model: Model, ids: list[int], new: int) -> float:
-    """Returns the seconds of the whole of `generate`."""
+DRAWN = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "seed": 0}
+
+
+def run_generate(model: Model, ids: list[int], new: int, **settings: Any) -> float:
+    """Returns the seconds of the whole of `generate`, greedy without settings."""
+    settings = settings or {"temperature": 0}
     began = time.perf_counter()
-    model.generate(ids, max_new_tokens=new, min_new_tokens=new, temperature=0)
+    model.generate(ids, max_new_tokens=new, min_new_tokens=new, **settings)
     return time.perf_counter() - began
 
 
@@ -179,6 +186,7 @@ def decode(path: str, python: str | None) -> None:
         ways = {
             "decoder": lambda: run_decoder(decoder, ids, NEW, torch.float16),
             "generate": lambda: run_generate(model, ids, NEW),
+            "generate, drawn": lambda: run_generate(model, ids, NEW, **DRAWN),
         }
         if python:
             llama = Llama(python, path, threads)
@@ -194,6 +202,7 @@ def decode(path: str, python: str | None) -> None:
     decoder.threads = 2
     torch.set_num_threads(2)
     decode_batch(path, python, decoder, ids, peers[2])
+    decode_groups(path, python)
     transformers(path, model, decoder, ids)
 
 
@@ -210,6 +219,23 @@ def decode_batch(
         ratios = {"llama.cpp": best.get("llama.cpp", float("nan")) / seconds}
         ratios["one text of llama.cpp"] = 8 * 32 / seconds / single
         report(f"decode, 8 texts at once: {name}", 8 * 32 / seconds, **ratios)
+
+
+def decode_groups(path: str, python: str | None) -> None:
+    """The same model in 8 bits, in groups of 32: Q8_0 in a GGUF."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "int8.gguf")
+        export(path, file, "gguf", type="Q8_0")
+        model = load(file, weights="file")
+        decoder, ids = NativeDecoder(model.module), model.encode("The history of the lighthouse begins")
+        ways = {"decoder": lambda: run_decoder(decoder, ids, NEW, torch.float16)}
+        if python:
+            llama = Llama(python, file, 2)
+            ways["llama.cpp"] = lambda: llama.run(ids, NEW)[1]
+        best = take_turns(ways)
+        for name, seconds in best.items():
+            ratio = best.get("llama.cpp", float("nan")) / seconds
+            report(f"decode, int8 in groups of 32: {name}", NEW / seconds, **{"llama.cpp": ratio})
 
 
 def transformers(path: str, model: Model, decoder: NativeDecoder, ids: list[int]) -> None:
