@@ -41,23 +41,23 @@ INLINE input skip_tokens(const input *in, int tokens) {
 
 static void round_group(const input *in, int token, int group) {
   int64_t at = token * in->width + (int64_t)group * GROUP, place = at / GROUP;
-  vf a = load(in->x + at), b = load(in->x + at + LANES);
-  float most = largest_lane(larger(magnitude(a), magnitude(b)));
+  vf x[2] = {load(in->x + at), load(in->x + at + LANES)};
+  /* magnitudes are in the order of their bits, an Inf or NaN above all */
+  const int32_t bits = largest_integer((vi)magnitude(x[0]), (vi)magnitude(x[1]));
+  float most;
+  memcpy(&most, &bits, 4);
   float scale = most / LIMIT, factor = LIMIT / most;
-  if (any((a - a) + (b - b) != splat(0.0f))) scale = NAN, factor = 0.0f; /* an Inf or NaN stays one */
+  if (bits >= 0x7f800000) scale = NAN, factor = 0.0f, x[0] = x[1] = splat(0.0f); /* an Inf or NaN stays one */
   else if (most < 1e-30f) scale = 0.0f, factor = 0.0f;
   vi sums = {};
 #if !defined(__AVX512VNNI__)
   int32_t q[GROUP];
 #endif
-  for (int half = 0; half < 2; half++) {
-    vf x = round_even((half ? b : a) * factor);
-    if (scale != scale) x = splat(0.0f);
-    vi rounded = __builtin_convertvector(x, vi);
-#if defined(__AVX512VNNI__)
-    vi high = (rounded + 128) >> 8, low = rounded - (high << 8);
-    _mm_storeu_si128((void *)(in->high + at + LANES * half), _mm512_cvtepi32_epi8((__m512i)high));
-    _mm_storeu_si128((void *)(in->low + at + LANES * half), _mm512_cvtepi32_epi8((__m512i)low));
+  UNROLL for (int half = 0; half < 2; half++) {
+    const vi rounded = __builtin_convertvector(round_even(x[half] * factor), vi);
+#if defined(__AVX512VNNI__) /* the last byte is the lower plane */
+    _mm_storeu_si128((void *)(in->high + at + LANES * half), _mm512_cvtepi32_epi8((__m512i)((rounded + 128) >> 8)));
+    _mm_storeu_si128((void *)(in->low + at + LANES * half), _mm512_cvtepi32_epi8((__m512i)rounded));
 #else
     *(vi_any *)(q + LANES * half) = rounded;
 #endif

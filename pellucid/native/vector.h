@@ -52,7 +52,13 @@ INLINE vf computed(vf x) {
 }
 
 INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+#if defined(__AVX512F__) /* the second where one is NaN, as the comparisons below */
+INLINE vf larger(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+INLINE vf smaller(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+#else
 INLINE vf larger(vf a, vf b) { return choose(a > b, a, b); }
+INLINE vf smaller(vf a, vf b) { return choose(a < b, a, b); }
+#endif
 INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
 INLINE vf to_float(vi x) { return __builtin_convertvector(x, vf); }
 
@@ -73,13 +79,16 @@ INLINE int32_t sum_integers(vi x) { /* in any order: they are exact */
   return sum;
 #endif
 }
-INLINE int any(vi mask) {
+INLINE int32_t largest_integer(vi x, vi y) { /* of both */
 #if defined(__AVX512F__)
-  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+  return _mm512_reduce_max_epi32(_mm512_max_epi32((__m512i)x, (__m512i)y));
 #else
-  int found = 0;
-  for (int i = 0; i < LANES; i++) found |= mask[i];
-  return found != 0;
+  int32_t found = x[0];
+  for (int i = 0; i < LANES; i++) {
+    found = x[i] > found ? x[i] : found;
+    found = y[i] > found ? y[i] : found;
+  }
+  return found;
 #endif
 }
 INLINE float largest_lane(vf x) {
@@ -223,8 +232,7 @@ INLINE vf round_even(vf x) { return (x + 12582912.0f) - 12582912.0f; }
 INLINE vf exponential(vf x) {
   const vf low = splat(-87.3f), high = splat(88.3f);
   vi is_zero = x < low;
-  vf y = choose(is_zero, low, x);
-  y = choose(y > high, high, y);
+  vf y = smaller(high, larger(low, x));
   vf n = round_even(y * 1.44269504f);
   vf r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
   vf p = splat(1.9875691500e-4f);
@@ -235,6 +243,6 @@ INLINE vf exponential(vf x) {
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
   vi power = (__builtin_convertvector(n, vi) + 127) << 23;
-  return choose(is_zero, splat(0.0f), p * (vf)power);
+  return (vf)(~is_zero & (vi)(p * (vf)power));
 }
 #endif
