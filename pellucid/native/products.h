@@ -199,6 +199,8 @@ INLINE void multiply_rows(const matrix *m, const int kind, const input *in, int6
     int n = m->in - i < LANES ? (int)(m->in - i) : LANES;
     vf x[MOST_TOKENS];
     UNROLL for (int t = 0; t < tokens; t++) x[t] = load(in->x + (first + t) * in->width + i);
+    if (tokens <= 2) /* the rows after these, into L2: several short streams are too few misses at once for L1 */
+      UNROLL for (int r = 0; r < rows; r++) __builtin_prefetch(w + ((rows + r) * m->stride + i) * size, 0, 2);
     UNROLL for (int r = 0; r < rows; r++) {
       vf weights = load_weights(kind, w + r * m->stride * size, i, n);
       UNROLL for (int t = 0; t < tokens; t++) sum[r][t] = sum[r][t] + weights * x[t];
