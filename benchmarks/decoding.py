@@ -153,7 +153,7 @@ def run_generate(model: Model, ids: list[int], new: int, **settings: Any) -> flo
     """Returns the seconds of the whole of `generate`, greedy without settings."""
     settings = settings or {"temperature": 0}
     began = time.perf_counter()
-    model.generate(ids, max_new_tokens=new, min_new_tokens=new, **settings)
+    model.generate(ids, max_new_tokens=new, stop_ids=(), **settings)
     return time.perf_counter() - began
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from pellucid.errors import PellucidError, TokenError, UsageError, quote
 from pellucid.generation.ledger.entry import SHOWN_CANDIDATES, Entry, Removal
 from pellucid.generation.samplers.drawn_token import draw_id, draw_token, find_removals, make_entry
-from pellucid.generation.samplers.kept_scores import KeptScores, begin_row, is_long
+from pellucid.generation.samplers.kept_scores import KeptScores, is_long
 from pellucid.generation.samplers.one_thread import use_one_thread
 from pellucid.generation.samplers.own_probabilities import (
     TokenUncertainty,
@@ -275,28 +275,31 @@ def _process_together(logits: Tensor, states: Sequence[ChainState], watch: Watch
 
 
 def _process_alone(logits: Tensor, states: Sequence[ChainState], row: int, watch: Watch | None) -> KeptScores:
-    """One long row, narrowed as soon as few tokens are left, and without a watch before that."""
+    """One long row, narrowed as soon as few tokens can be left; under a watch, which sees every removed
+    token, as soon as few are."""
     state, vocab_size = states[row], logits.shape[-1]
-    kept = begin_row(
-        logits if len(states) == 1 else logits[row : row + 1], None if watch else _find_first_top_k(state)
-    )
-    for stage, users in state.chain.users:
+    kept = KeptScores(logits if len(states) == 1 else logits[row : row + 1])
+    for place, (stage, users) in enumerate(state.chain.users):
+        if watch is None and (k := _find_top_k(state, place)) is not None:
+            kept = kept.keep_candidates(k)
         if kept.ids is not None and _keeps_all(users[0][1], len(kept.ids)):
             continue
+        kept = kept._replace(scores=kept.scores.double())
         has_run, scores = _run_stage(stage, kept.scores, [state], users, kept.ids)
         after = kept._replace(scores=scores)
         if watch and has_run:
             watch(stage.name, row, kept.widen(vocab_size)[0], after.widen(vocab_size)[0])
         kept = after.narrow() if has_run else kept
-    return kept
+    return kept._replace(scores=kept.scores.double())
 
 
-def _find_first_top_k(state: ChainState) -> int | None:
-    """Returns the k of top-k, where no sampler before it changes the order of the tokens; else None."""
-    for sampler in state.chain.samplers:
+def _find_top_k(state: ChainState, place: int) -> int | None:
+    """Returns the k of top-k, where at a place of the chain it comes next, after temperatures alone, which
+    leave the tokens in their order; else None."""
+    for _, ((_, sampler), *_) in state.chain.users[place:]:
         if isinstance(sampler, TopK):
             return sampler.top_k
-        if not isinstance(sampler, Temperature) and sampler.inputs(state) is not None:
+        if not isinstance(sampler, Temperature):
             return None
     return None
 

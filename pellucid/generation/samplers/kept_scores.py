@@ -39,6 +39,11 @@ class KeptScores(NamedTuple):
         ids = places if self.ids is None else self.ids[places]
         return KeptScores(torch.from_numpy(values[None, places]), ids)
 
+    def keep_candidates(self, k: int) -> "KeptScores":
+        """Returns the scores of the first k tokens and of few others, where that is fewer than there are."""
+        places = None if self.ids is not None else find_candidates(self.scores, k)
+        return self if places is None else KeptScores(self.scores[:, torch.from_numpy(places)], places)
+
     def widen(self, vocab_size: int) -> Tensor:
         """Returns the scores [1 V] of all tokens, −∞ where one was dropped."""
         if self.ids is None:
@@ -50,13 +55,6 @@ class KeptScores(NamedTuple):
     def get_id(self, place: int) -> int:
         """Returns the token at a place of the row."""
         return place if self.ids is None else int(self.ids[place])
-
-
-def begin_row(logits: Tensor, k: int | None) -> KeptScores:
-    """Returns the scores of a row of logits [1 V] in float64; where only the first k of these can be kept, of
-    few others."""
-    ids = None if k is None else find_candidates(logits, k)
-    return KeptScores((logits if ids is None else logits[:, torch.from_numpy(ids)]).double(), ids)
 
 
 def find_candidates(logits: Tensor, k: int) -> "Table | None":
