@@ -214,7 +214,7 @@ def decode_batch(
     if python:
         llama = Llama(python, path, 2, rows=8)
         ways["llama.cpp"] = lambda: llama.run(ids, 32)[1]
-    best = take_turns(ways, 3)
+    best = take_turns(ways, 2 * ROUNDS)
     for name, seconds in best.items():
         ratios = {"llama.cpp": best.get("llama.cpp", float("nan")) / seconds}
         ratios["one text of llama.cpp"] = 8 * 32 / seconds / single
@@ -266,7 +266,7 @@ def transformers(path: str, model: Model, decoder: NativeDecoder, ids: list[int]
             "their prompt": prefill,
             "our prompt": lambda: read_prompt(decoder, long, torch.float16),
         }
-        best, name = take_turns(ways, 3), str(dtype).removeprefix("torch.")
+        best, name = take_turns(ways), str(dtype).removeprefix("torch.")
         peer = f"transformers {name}"
         report(f"decode: {peer}", 32 / best["theirs"])
         report("decode: decoder", 33 / best["ours"], **{peer: 33 / best["ours"] / (32 / best["theirs"])})
@@ -349,7 +349,7 @@ def small(_: str) -> None:
             ),
             "generate": lambda model=model, ids=ids: run_generate(model, ids, NEW),
         }
-        best = take_turns(ways)
+        best = take_turns(ways, 4 * ROUNDS)  # each is short
         for name, seconds in best.items():
             report(
                 f"{count / 1e6:.1f} M parameters, float32: {name}",

@@ -175,7 +175,10 @@ class Cache:
     def advance(self, counts: int | Sequence[int]) -> None:
         """Adds the numbers of new tokens, padding aside, to the lengths of the rows."""
         if isinstance(counts, int):
-            self.host_lengths += counts
+            if len(self.host_lengths) == 1:  # without NumPy's arithmetic of arrays, which costs a small model
+                self.host_lengths[0] += counts
+            else:
+                self.host_lengths += counts
             if self.lengths.device.type != "cpu":
                 self.lengths += counts
         else:
