@@ -67,14 +67,21 @@ def accelerate(
     module: Transformer, report: Callable[[str], None] = lambda text: None
 ) -> "Transformer | NativeDecoder":
     """Returns the module's compiled decoder, or the module where it has none: `report` gets the reason."""
-    if (obstacle := find_obstacle(module)) is not None:
-        report(f"decoding runs in PyTorch: the compiled decoder does not have {obstacle}.")
-        return module
     try:
         return NativeDecoder(module)
+    except NotDecodable as error:
+        report(f"decoding runs in PyTorch: the compiled decoder does not have {error.obstacle}.")
     except NoLibrary as error:
         report(str(error))
-        return module
+    return module
+
+
+class NotDecodable(UsageError):
+    """Raised where the compiled decoder does not have a choice of a model, the `obstacle`."""
+
+    def __init__(self, obstacle: str) -> None:
+        super().__init__(f"the compiled decoder does not have {obstacle}: use the module itself.")
+        self.obstacle = obstacle
 
 
 class NativeDecoder:
@@ -82,7 +89,7 @@ class NativeDecoder:
 
     def __init__(self, module: Transformer, threads: int | None = None) -> None:
         if (obstacle := find_obstacle(module)) is not None:
-            raise UsageError(f"the compiled decoder does not have {obstacle}: use the module itself.")
+            raise NotDecodable(obstacle)
         self.module, self.config, self.threads = module, module.config, threads
         self.library = load_library()
         self.kept: list[Any] = []

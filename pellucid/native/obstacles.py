@@ -30,8 +30,9 @@ WIDEST_HEAD = 256
 def find_module_obstacle(module: Transformer, has_caps: bool = False) -> str | None:
     """Returns what keeps a model from such a decoder, None where nothing does; `has_caps` says whether the
     decoder has soft caps."""
-    changed = [type(part).__name__ for part in module.modules() if type(part) not in PARTS]
-    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    parts = [*module.modules()]  # which takes as long as decoding some tokens with a small model
+    changed = [type(part).__name__ for part in parts if type(part) not in PARTS]
+    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in parts)
     has_dropout = any(module.config.dropout.rates.values())
     reasons = (
         (module.dtype not in (torch.float32, torch.bfloat16), f"weights in {dtype_name(module.dtype)}"),
