@@ -16,8 +16,10 @@ BUILDERS = {
     "file_error": ("FileError", "cannot {0} {1}: {{reason}}."),
     "need": ("FileError", "{{path}} is damaged: {1}"),
     "Damaged": ("FileError", "{{path}} is damaged: {0}"),
+    "NoLibrary": ("PellucidError", "{0}"),
+    "NotDecodable": ("UsageError", "{0}"),
 }
-"""Functions that build an error, with its class and the message of their arguments."""
+"""Functions and subclasses that build an error, with its class and the message of their arguments."""
 TEXTS = {
     "unknown": "{0} must be one of {{names}}; got {1}.{{hint}}",
     "did_you_mean": "{{hint}}",

@@ -79,8 +79,8 @@ def accelerate(
 class NotDecodable(UsageError):
     """Raised where the compiled decoder does not have a choice of a model, the `obstacle`."""
 
-    def __init__(self, obstacle: str) -> None:
-        super().__init__(f"the compiled decoder does not have {obstacle}: use the module itself.")
+    def __init__(self, message: str, obstacle: str) -> None:
+        super().__init__(message)
         self.obstacle = obstacle
 
 
@@ -89,7 +89,9 @@ class NativeDecoder:
 
     def __init__(self, module: Transformer, threads: int | None = None) -> None:
         if (obstacle := find_obstacle(module)) is not None:
-            raise NotDecodable(obstacle)
+            raise NotDecodable(
+                f"the compiled decoder does not have {obstacle}: use the module itself.", obstacle
+            )
         self.module, self.config, self.threads = module, module.config, threads
         self.library = load_library()
         self.kept: list[Any] = []
