@@ -72,6 +72,15 @@ def distributed(draws: int, seed: int, settings: dict[str, Any]) -> None:
     assert not observed[probabilities == 0].any()
 
 
+def test_samplers_without_anything_to_do_leave_a_greedy_token_to_the_logits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chains, "_choose", None)
+    assert take(LOGITS, temperature=0.0, min_new_tokens=3) == 3  # there is no stop token
+    monkeypatch.undo()
+    assert take(LOGITS, temperature=0.0, min_new_tokens=3, banned_tokens=(3,)) == 5
+
+
 # ---- the draw
 
 SETTINGS = [
