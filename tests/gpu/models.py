@@ -70,17 +70,23 @@ def measure_error(decoder: GpuDecoder, lengths: Sequence[int], steps: int = 1, *
         own, expected = (
             one.forward_packed(some, range(len(ids))) for (one, _), some in zip(pairs, fed, strict=True)
         )
-        worst = max(worst, _compare(own, expected))
+        worst = max(worst, compare(own, expected))
         ids = expected.argmax(-1).tolist()
-    wholes = [rows[0].whole for _, rows in pairs]
-    assert wholes[0].host_lengths.tolist() == wholes[1].host_lengths.tolist()
-    for layers in zip(*(whole.layers for whole in wholes), strict=True):
-        for own, expected in zip(*(layer.buffers for layer in layers), strict=True):
-            held = slice(None, -1 if wholes[0].ring else None)  # a ring's last slot takes what is not kept
-            worst = max(worst, _compare(own[:, :, held], expected[:, :, held]))
-    return worst
+    return max(worst, compare_caches(*(rows[0].whole for _, rows in pairs)))
 
 
-def _compare(own: torch.Tensor, expected: torch.Tensor) -> float:
+def compare_caches(own: Cache, expected: Cache) -> float:
+    """Returns the largest difference of a cached number of texts that must have the same lengths."""
+    assert own.host_lengths.tolist() == expected.host_lengths.tolist()
+    held = slice(None, -1 if own.ring else None)  # a ring's last slot takes what is not kept
+    return max(
+        compare(one[:, :, held], other[:, :, held])
+        for layers in zip(own.layers, expected.layers, strict=True)
+        for one, other in zip(*(layer.buffers for layer in layers), strict=True)
+    )
+
+
+def compare(own: torch.Tensor, expected: torch.Tensor) -> float:
+    """Returns the largest difference, relative to the largest number."""
     own, expected = own.double(), expected.double()
     return float((own - expected).abs().max() / expected.abs().max())
