@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # Compiled tests are kept, so that each worker need not rewrite their asserts again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test lint browser screenshots mistakes docs bench bench-gpu coverage faults sanitize torture
+.PHONY: setup demo test lint browser screenshots mistakes docs bench bench-gpu coverage faults sanitize torture newest
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -82,5 +82,8 @@ faults: setup ## every planted fault and what found it, the power of the checks,
 sanitize: setup ## the tests of the compiled decoder under the address and undefined-behavior sanitizers
 	@PATH="$(BIN):$$PATH" sh scripts/sanitize.sh
 
-torture: setup ## the same claims with the full counts
-	$(ONE_THREAD) PELLUCID_ROTATION=all $(BIN)/python -m pytest -n 2 -m "torture or rotating"
+torture: setup ## the full counts, other instruction sets and threads, the newest packages; PARTS names some
+	$(BIN)/python scripts/torture.py $(PARTS)
+
+newest: setup ## the suite with the newest release of every package, in .venv-newest, and which are newer
+	@PYTHON="$(PYTHON)" sh scripts/newest.sh
