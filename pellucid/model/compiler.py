@@ -8,9 +8,13 @@ from typing import Any
 
 import torch
 
+from pellucid.model.compile_cache import use_own_folder
+
 NO_COMPILER = "compiled code on a CPU needs a C++ compiler, and there is no g++ or clang++ here"
 
 _is_eager: ContextVar[bool] = ContextVar("is_eager", default=False)
+
+use_own_folder()  # here, so that it holds for what a user compiles of the engine, too
 
 
 def lacks_compiler(device: torch.device) -> bool:

@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -87,7 +86,8 @@ def _open(path: Path) -> ctypes.CDLL:
 
 def _find_built(name: str) -> Path:
     """Returns the library of these sources: shipped with the package, built before, or built now."""
-    from pellucid.files import find_user_folder  # which imports NumPy, and a wheel is built without it
+    # It imports NumPy, and a wheel is built without it.
+    from pellucid.files import find_user_folder, partial_folder
 
     file, folder = name_file(name), find_user_folder("cache") / "native"
     path = folder / file
@@ -102,10 +102,21 @@ def _find_built(name: str) -> Path:
         )
     log.warning("compiling the CPU decoder (%s), once …", name)
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        built = build(name, compiler, Path(work))
+    with partial_folder(path) as work:
+        built = build(name, compiler, work)
         os.replace(built, path)  # two processes at once write the same bytes
     return path
+
+
+def remove_built(library: ctypes.CDLL) -> bool:
+    """Removes a library that was built on first use, so that it is built again; not one that was shipped."""
+    from pellucid.files import find_user_folder
+
+    path = Path(library._name)
+    is_built = path.parent == find_user_folder("cache") / "native"
+    if is_built:
+        path.unlink(missing_ok=True)
+    return is_built
 
 
 def find_compiler() -> str | None:

@@ -1,12 +1,11 @@
 """How a run computes: its device, number type, deterministic kernels, and whether the step is compiled."""
 
 import contextlib
-import ctypes
 import math
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,17 +13,13 @@ from torch import Tensor
 
 from pellucid.errors import UsageError
 from pellucid.model.compiler import lacks_compiler
+from pellucid.training.compiled_loss import COMPILED
 from pellucid.training.objective import Objective
 from pellucid.training.recipe import Recipe
 
-Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 CUBLAS_KEY, CUBLAS_VALUE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 TRIES = 5
 """The fastest of these counts."""
-MALLOC_TRIM, MALLOC_MMAP = -1, -3
-"""Parameters of glibc's `mallopt`: bytes of free memory that it keeps, and of the smallest block that is
-mapped by itself."""
-KEPT_BYTES = 1 << 30
 MIN_COMPILED_STEPS = {"cuda": 500, "cpu": 2000}
 """Steps from which on compiling, which takes about half a minute, saves more than it costs, by device."""
 
@@ -63,11 +58,11 @@ def peak_memory(device: torch.device) -> int:
 # ---- torch.compile
 
 
-def compile_loss(loss: Loss, recipe: Recipe, device: torch.device, is_sharded: bool) -> tuple[Loss, str]:
-    """Returns the loss, compiled where the recipe wants it, and "yes" or "no: " and the reason."""
+def decide_compilation(recipe: Recipe, device: torch.device, is_sharded: bool) -> str:
+    """Returns COMPILED where the step is to be compiled, else "no: " and the reason."""
     wanted = recipe.train.compile
     if wanted is False:
-        return loss, "no: not asked for"
+        return "no: not asked for"
     lacks = lacks_compiler(device)
     if wanted is True and lacks:
         raise UsageError(
@@ -79,16 +74,16 @@ def compile_loss(loss: Loss, recipe: Recipe, device: torch.device, is_sharded: b
             "auto."
         )
     if is_sharded:
-        return loss, "no: its weights are gathered on the way"
+        return "no: its weights are gathered on the way"
     if lacks:
-        return loss, "no: there is no C++ compiler here"
+        return "no: there is no C++ compiler here"
     is_narrow = resolve_dtype(device, recipe.train.dtype, recipe.train.weights) == "bfloat16"
     if wanted == "auto" and device.type == "cpu" and not is_narrow:
-        return loss, "no: on a CPU it gains little unless train.dtype=bfloat16"
+        return "no: on a CPU it gains little unless train.dtype=bfloat16"
     steps = recipe.steps_at(0)  # as it began: more steps do not change how the first ones were made
     if wanted == "auto" and steps < MIN_COMPILED_STEPS[device.type]:
-        return loss, f"no: {steps} steps are too few to earn it"
-    return torch.compile(loss, fullgraph=True), "yes"
+        return f"no: {steps} steps are too few to earn it"
+    return COMPILED
 
 
 # ---- deterministic kernels
@@ -100,15 +95,6 @@ def configure_torch(threads: int = 0) -> None:
     os.environ.setdefault(CUBLAS_KEY, CUBLAS_VALUE)
     if threads:
         torch.set_num_threads(threads)
-
-
-def keep_freed_memory() -> None:
-    """Makes the C library keep freed memory for the next step. By default it gives large blocks back to the
-    system, which clears each of their pages again when the next step touches it. Other libraries than glibc
-    are left as they are."""
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        mallopt(MALLOC_TRIM, KEPT_BYTES)
-        mallopt(MALLOC_MMAP, KEPT_BYTES)
 
 
 @contextlib.contextmanager

@@ -17,13 +17,14 @@ from pellucid.generation.request import Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.model.transformer import Transformer
 from pellucid.names import IGNORE_INDEX
+from pellucid.text.sample import first_words, fit_prompt
 from pellucid.training.events import Evaluated
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.sections import EvaluationSettings
 from pellucid.training.state import TrainState
 
-PROMPT_TOKENS = 5
-"""Tokens of the validation text that an example prompt has."""
+PROMPT_TOKENS = 80
+"""Tokens of the validation text in which the beginning of a sentence is looked for."""
 
 
 def evaluate(state: TrainState) -> Evaluated:
@@ -101,23 +102,32 @@ def _end_ids(source: Source, sampling: Sampling) -> tuple[int, ...]:
 
 
 def example_prompt(model: Transformer, source: Source, settings: EvaluationSettings) -> str:
-    """Returns a prompt to try the model with: that of its samples, or the first words of the validation text.
+    """Returns a prompt to try the model with: that of its samples, or the first words of a sentence of the
+    validation text.
 
     It is empty where there is none that a person can type, or where the model does not generate text.
     """
     if model.config.mask.bidirectional_prefix:
         return ""
-    text = settings.prompt or source.prompt
+    text, most = settings.prompt or source.prompt, None
     if not text and source.opening:
         text = source.opening("")[0].removesuffix(" → ")
     elif not text and source.validation.rows:
-        targets = source.validation.row(0).targets[:PROMPT_TOKENS]
-        text = source.tokenizer.decode([int(id) for id in targets if id not in (IGNORE_INDEX, source.end)])
-    text = next(iter(text.strip().splitlines()), "").strip()
-    try:
-        return text if text.isprintable() and text[:1] not in "-[" and source.tokenizer.encode(text) else ""
-    except PellucidError:
-        return ""
+        text = first_words(_validation_text(source), begins_whole=source.entropy_floor is not None)
+        most = max(1, model.config.context_length // 2)  # the model is to write something, too
+    return fit_prompt(source.tokenizer, text, most)
+
+
+def _validation_text(source: Source) -> str:
+    """Returns the first tokens of the validation text as text."""
+    ids: list[int] = []
+    for number in range(source.validation.rows):
+        ids += [
+            int(id) for id in source.validation.row(number).targets if id not in (IGNORE_INDEX, source.end)
+        ]
+        if len(ids) >= PROMPT_TOKENS:
+            break
+    return source.tokenizer.decode(ids[:PROMPT_TOKENS])
 
 
 def check_evaluation(source: Source, recipe: Recipe) -> None:

@@ -39,6 +39,9 @@ class Objective(nn.Module):
         self.model, self.asked, self.dtype = model, asked, dtype
         self.register_buffer("class_weights", class_weights, persistent=False)
         model.checkpointing = asked.activation_checkpointing
+        model.cover(
+            model.config.context_length
+        )  # the length of a row, so that a compiled step stays as it is
 
     def forward(self, ids: Tensor, targets: Tensor, segments: Tensor | None = None) -> Tensor:
         asked, model = self.asked, self.model

@@ -17,15 +17,11 @@ from pellucid.data.loader import DataLoader
 from pellucid.data.sources.source import Source
 from pellucid.errors import ConfigError
 from pellucid.model import lora
+from pellucid.model.freed_memory import keep_freed_memory
 from pellucid.pretrained import Pretrained
 from pellucid.training import optimizers
-from pellucid.training.device import (
-    compile_loss,
-    configure_torch,
-    keep_freed_memory,
-    resolve_device,
-    resolve_dtype,
-)
+from pellucid.training.compiled_loss import COMPILED, CompiledLoss
+from pellucid.training.device import configure_torch, decide_compilation, resolve_device, resolve_dtype
 from pellucid.training.distributed import parallel
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.distributed.sharded import copy_rows
@@ -130,10 +126,18 @@ class TrainState:
         self.loader = DataLoader(source.train, rows, ranks.rank, ranks.world)
         self.prefetcher = Prefetcher(self.loader, self.device)
         is_sharded = isinstance(self.parallel, parallel.FullySharded)
-        loss, self.compiled = compile_loss(self.objective, recipe, self.device, is_sharded)
-        self.loss = self.parallel.wrap_loss(loss, self.device, self.is_deterministic)
+        self._compilation = decide_compilation(recipe, self.device, is_sharded)
+        self.compiled_loss = CompiledLoss(self.objective) if self._compilation == COMPILED else None
+        self.loss = self.parallel.wrap_loss(
+            self.compiled_loss or self.objective, self.device, self.is_deterministic
+        )
         """(ids, targets, segments) → mean loss; its backward pass leaves the gradients of all ranks."""
         self.meters = Meters()
+
+    @property
+    def compiled(self) -> str:
+        """ "yes", or "no: " and the reason."""
+        return self.compiled_loss.compiled if self.compiled_loss else self._compilation
 
     def _weights_dtype(self) -> torch.dtype:
         if self.dtype == "float64":

@@ -391,3 +391,16 @@ def compiled_code_has_another_activation(patch: Patch) -> None:
     """Compiled code takes a branch of its own, with the wrong sign."""
     other_activation.plant(patch, lambda right, x: -right(x) if torch.compiler.is_compiling() else right(x))
     patch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+
+
+@fault("kernel", subject="llama", check="compiled", at="blocks.0.mlp.act")
+def compiled_code_is_of_another_instruction_set(patch: Patch) -> None:
+    """Code from a cache that a machine with vectors of half the width has filled: of each 16 numbers, the
+    last 8 are not written."""
+
+    def wrong(right: Any, x: Tensor) -> Tensor:
+        lanes = torch.arange(x.shape[-1], device=x.device) % 16 < 8
+        return right(x) * lanes if torch.compiler.is_compiling() else right(x)
+
+    other_activation.plant(patch, wrong)
+    patch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))

@@ -1,6 +1,8 @@
 """The compiler sees one whole graph: no taps, no breaks, and nothing to compile again while decoding."""
 
 import dataclasses
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from pellucid.model.cache import Cache
 from pellucid.model.loss import loss
+from pellucid.model.positions import FIRST_POSITIONS
 from pellucid.model.taps import TapScope, edit, record
 from pellucid.model.transformer import Transformer
 from tests.agreement.engines import CHOICES, DIFFERENT, IDS, TARGETS, fast, gradients, run
@@ -113,3 +116,21 @@ def test_decoding_with_a_static_cache_compiles_once(dtype: torch.dtype) -> None:
 def test_the_real_compiler_decodes_what_the_model_does_and_compiles_once() -> None:
     """Above 10 s on a busy machine: it writes, compiles and loads C++."""
     decode(torch.compile(SHALLOW, fullgraph=True), SHALLOW, torch.float64)
+
+
+def test_tables_grow_beneath_compiled_code() -> None:
+    """A text beyond the positions of the tables breaks the graph where they are made longer, not the step."""
+    config = dataclasses.replace(ROPE, n_layer=1, context_length=4 * FIRST_POSITIONS)
+    ids = torch.arange(2 * FIRST_POSITIONS + 1)[None] % config.vocab_size
+    compiled = fast(config)
+    with torch.no_grad():
+        found = torch.compile(compiled, backend="eager")(ids)
+        assert compiled.positions.covered > 2 * FIRST_POSITIONS
+        assert torch.equal(found, fast(config)(ids))
+
+
+def test_the_engine_does_not_import_the_compiler() -> None:
+    """It takes longer than all of the engine, and imports Triton where there is one."""
+    code = "import sys, pellucid.generation.engine; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

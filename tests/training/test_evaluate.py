@@ -82,6 +82,16 @@ def test_a_sample_is_drawn_as_the_recipe_says(tmp_path: Path) -> None:
     assert sample(stop=middle) == first.partition(middle)[0]
 
 
+def test_an_example_prompt_is_the_beginning_of_a_sentence_of_the_text(tmp_path: Path) -> None:
+    text, folder = tmp_path / "text.txt", RunFolder(tmp_path / "run")
+    text.write_text("The cat sat on the mat. A dog lay there. " * 60)
+    asked = (f"data.path={text}", "data.tokenizer=characters")
+    with folder.lock():
+        run = begin(small_run_folders.recipe(folder.path, *asked), folder, lambda _: None)
+    prompt = evaluate.example_prompt(run.state.model, run.state.source, run.recipe.evaluation)
+    assert prompt in ("The cat", "A dog lay")  # half of the context of 18 characters
+
+
 def test_a_sample_leaves_the_weights_as_they_were_and_needs_no_token_that_ends_it() -> None:
     state = make_run("evaluation.sample=9").state
     state.source.end = None  # type: ignore[misc]

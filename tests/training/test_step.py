@@ -11,13 +11,15 @@ from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.model.taps import record
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
-from pellucid.training.events import Ended, EndReason, Evaluated, Skipped, Stepped
+from pellucid.training.events import Compared, Ended, EndReason, Evaluated, Skipped, Stepped
 from pellucid.training.run import MAX_NONFINITE, Run
 from pellucid.training.saving.checkpoint import Snapshot
 from pellucid.training.step import forward_backward
 from tests.training.small_runs import MadeUp, make_run
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
+NEAR_ZERO = "train.initialization=gpt2"
+"""Logits begin near 0, so the first loss is ln V."""
 
 
 def weights(made: Run) -> dict[str, np.ndarray]:
@@ -45,7 +47,7 @@ def test_a_step_is_the_specification_s_forward_backward_clip_and_update() -> Non
     "rest", [[], ["optimizer.kind=muon", "optimizer.adam_lr=0.02"]], ids=["adamw", "muon"]
 )
 def test_a_row_that_comes_again_and_again_is_learned_by_heart(rest: list[str]) -> None:
-    made = make_run("data.batch_size=1", "schedule.kind=constant", "optimizer.lr=0.02", *rest)
+    made = make_run("data.batch_size=1", "schedule.kind=constant", "optimizer.lr=0.02", NEAR_ZERO, *rest)
     row = MadeUp().take(1, slice(0, 1))
     made.state.loader.rows.take = lambda count, mine: row  # type: ignore[method-assign]
     losses = [done.loss for done in (made.step() for _ in range(120)) if isinstance(done, Stepped)]
@@ -129,7 +131,7 @@ def test_a_compiled_run_goes_on_bit_for_bit() -> None:
                 kept, half = _keep(straight.state.snapshot()), len(events)
         second = make_run("train.dtype=float32", *changes)
         second.state.restore(kept)
-        rest = list(second.events())[1:]
+        rest = [event for event in second.events() if not isinstance(event, Compared)][1:]
         assert len(rest) >= 2 and [*map(_without_clock, events[half:])] == [*map(_without_clock, rest)]
         for name, value in straight.state.snapshot().optimizer.items():
             assert torch.equal(value, second.state.snapshot().optimizer[name]), name
@@ -217,9 +219,8 @@ def test_a_run_stops_early_when_the_validation_loss_no_longer_falls() -> None:
 
 
 def test_one_batch_is_learned_by_heart() -> None:
-    made = make_run(
-        "steps=300", "optimizer.lr=0.02", "data.batch_size=1", "model.d_model=16", "evaluation.every=300"
-    )
+    changes = ("optimizer.lr=0.02", "data.batch_size=1", "model.d_model=16", "evaluation.every=300")
+    made = make_run("steps=300", NEAR_ZERO, *changes)
     made.state.loader.rows.take = lambda count, mine: MadeUp().take(1, slice(0, 1))  # type: ignore[method-assign]
     losses = [event.loss for event in made.events() if isinstance(event, Stepped)]
     assert losses[0] == pytest.approx(math.log(7), rel=0.05)

@@ -14,7 +14,7 @@ from torch import nn
 
 from pellucid.errors import ConfigError
 from pellucid.model.lora import adapters
-from pellucid.training.device import Loss
+from pellucid.training.compiled_loss import Loss
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.objective import Objective
 

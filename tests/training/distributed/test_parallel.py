@@ -10,7 +10,7 @@ import torch
 from pellucid.errors import ConfigError, UsageError
 from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.training import step
-from pellucid.training.device import compile_loss
+from pellucid.training.device import decide_compilation
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.sharded import full_tensor, to_local
 from pellucid.training.events import Evaluated, Skipped, Stepped
@@ -155,8 +155,6 @@ def test_a_batch_that_does_not_split_among_the_ranks_is_refused() -> None:
 
 
 def test_sharded_weights_are_not_compiled_and_say_so() -> None:
-    assert compile_loss(lambda a, b: a, recipe("train.compile=auto"), CPU, is_sharded=True)[1].startswith(
-        "no: its"
-    )
+    assert decide_compilation(recipe("train.compile=auto"), CPU, is_sharded=True).startswith("no: its")
     with pytest.raises(UsageError, match=r"train\.compile=true.*train\.parallel=fsdp"):
-        compile_loss(lambda a, b: a, recipe("train.compile=true"), CPU, is_sharded=True)
+        decide_compilation(recipe("train.compile=true"), CPU, is_sharded=True)
