@@ -38,9 +38,9 @@ def bound_softly(x, limit: tl.constexpr):
 def activate(x, kind: tl.constexpr):
     """The activation function of this name."""
     if kind == "relu":
-        return tl.maximum(x, 0.0)
+        return tl.where(x <= 0.0, 0.0, x)  # a NaN stays one
     elif kind == "relu_squared":
-        return tl.maximum(x, 0.0) * tl.maximum(x, 0.0)
+        return tl.where(x <= 0.0, 0.0, x * x)
     elif kind == "silu":
         return x / (1.0 + tl.exp(-x))
     elif kind == "gelu":

@@ -83,7 +83,7 @@ def attend(
     qkv, z, partial, highest, total,
     keys, values, slots, positions,
     cos_sin, slopes, q_gain, q_shift, k_gain, k_shift,
-    row_stride, head_stride, context_length, plane_out,
+    row_stride, head_stride, n_positions, plane_out,
     n_head: tl.constexpr, n_kv_head: tl.constexpr, d_head: tl.constexpr,
     scale: tl.constexpr, cap: tl.constexpr, window: tl.constexpr, ring: tl.constexpr,
     layout: tl.constexpr, has_slopes: tl.constexpr,
@@ -117,7 +117,7 @@ def attend(
     if not is_stored:
         wait_for_inputs(is_dependent)
     cos = cos_sin + position * (d_head // 2)
-    sin = cos + context_length * (d_head // 2)
+    sin = cos + n_positions * (d_head // 2)
     start = qkv + text * ((n_head + 2 * n_kv_head) * d_head)
     q = load_head(
         start + unit * shared * d_head, g, g < shared, d, cos, sin, q_gain, q_shift,
@@ -170,7 +170,7 @@ def attend(
 
 @triton.jit
 def store_keys(
-    qkv, keys, values, slots, positions, cos_sin, k_gain, k_shift, row_stride, head_stride, context_length,
+    qkv, keys, values, slots, positions, cos_sin, k_gain, k_shift, row_stride, head_stride, n_positions,
     n_head: tl.constexpr, n_kv_head: tl.constexpr, d_head: tl.constexpr, layout: tl.constexpr,
     norm: tl.constexpr, has_shift: tl.constexpr, eps: tl.constexpr, channels: tl.constexpr,
     is_dependent: tl.constexpr,
@@ -186,7 +186,7 @@ def store_keys(
     cos = cos_sin + position * (d_head // 2)
     start = qkv + token * ((n_head + 2 * n_kv_head) * d_head)
     k = load_head(
-        start + (n_head + head) * d_head, one, one == 0, d, cos, cos + context_length * (d_head // 2),
+        start + (n_head + head) * d_head, one, one == 0, d, cos, cos + n_positions * (d_head // 2),
         k_gain, k_shift, d_head, layout, norm, has_shift, eps,
     )  # fmt: skip
     v = tl.load(start + (n_head + n_kv_head + head) * d_head + d, d < d_head, 0.0)[None, :]

@@ -104,9 +104,11 @@ class GpuDecoder(ModuleDecoder):
         from pellucid.gpu.graphs import GraphKey
 
         assert self.cache is not None
+        self.module.cover(longest)
         visible = longest if self.cache.ring is None else min(longest, self.cache.ring.last)
         bucket = min(find_bucket(count, PROMPT_BUCKETS), self.most) if reads_prompts else find_bucket(count)
-        return self.graphs.find(GraphKey(bucket, count_splits(visible), is_drawn, reads_prompts))
+        covered = self.module.positions.covered
+        return self.graphs.find(GraphKey(bucket, count_splits(visible), is_drawn, reads_prompts, covered))
 
     def _make_step(self, key: "GraphKey") -> "DecodeStep":
         from pellucid.gpu.step import DecodeStep

@@ -34,6 +34,8 @@ class GraphKey(NamedTuple):
     splits: int
     is_drawn: bool = False
     reads_prompts: bool = False
+    covered: int = 0
+    """Positions of the tables that it reads; when these grow, steps are recorded anew."""
 
 
 class StepGraph:

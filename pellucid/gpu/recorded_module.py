@@ -18,12 +18,14 @@ from pellucid.model.transformer import Transformer
 
 
 class RecordedCall(NamedTuple):
-    """A recorded call of the module: its graph, its inputs [B 1] and [B], and its logits [B 1 V]."""
+    """A recorded call of the module: its graph, its inputs [B 1] and [B], its logits [B 1 V], and the tables
+    that it reads, kept also when the module has made longer ones."""
 
     graph: Any
     ids: Tensor
     new_lengths: Tensor
     logits: Tensor
+    tables: list[Tensor]
 
 
 class RecordedModule(ModuleDecoder):
@@ -71,7 +73,9 @@ class RecordedModule(ModuleDecoder):
         for _ in range(2):  # libraries choose their kernels and take their memory
             self._run(held, cache)
         graph, logits = capture(lambda: self._run(held, cache))
-        call = self._calls[cache.visible_length] = RecordedCall(graph, held, lengths, logits)
+        call = self._calls[cache.visible_length] = RecordedCall(
+            graph, held, lengths, logits, list(self.module.buffers())
+        )
         return call
 
     def _run(self, ids: Tensor, cache: Cache) -> Tensor:

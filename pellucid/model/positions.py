@@ -1,6 +1,7 @@
 """Positions: rows added to the embedding, angles that rotate queries and keys (RoPE), biases of the scores.
 
-The tables come from `parts/positions/`, and are indexed once in each forward pass.
+The tables come from `parts/positions/`, and are indexed once in each forward pass. They hold the positions
+that were used so far, not the whole context: a config may declare millions.
 """
 
 from typing import Any, NamedTuple, Self
@@ -10,9 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.config import ModelConfig
+from pellucid.model.device_memory import check_memory
 from pellucid.model.precision import wide_dtype
 from pellucid.model.tables import Tables
 from pellucid.model.taps import is_explicit, tap
+
+FIRST_POSITIONS = 256
+"""Positions of new tables; more are made when a text needs them, at least twice as many as before."""
+BUILDING = 3
+"""Times its own size that a table takes while it is made."""
 
 
 class Rotation(NamedTuple):
@@ -42,7 +49,48 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     return rotated.flatten(-2).to(x.dtype)
 
 
-class Positions(Tables):
+class PositionTables(Tables):
+    """Tables with an entry for each of the first `covered` positions of the context, or for each distance
+    between them; an entry does not depend on how many there are."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.covered = min(FIRST_POSITIONS, config.context_length)
+        self.has_tables = False
+        """Whether the config's positions have any of these tables; without, every position is covered."""
+
+    def make_tables(self, device: Any) -> None:
+        super().make_tables(device)
+        self.has_tables = next(self.buffers(recurse=False), None) is not None
+
+    def tables(self) -> dict[str, Any]:
+        return self.tables_of(self.covered)
+
+    def tables_of(self, count: int) -> dict[str, Any]:
+        """Returns every table for the first `count` positions, by name."""
+        raise NotImplementedError
+
+    def cover(self, count: int) -> None:
+        """Makes the tables reach to at least the first `count` positions, as far as the context does."""
+        if count > self.covered and self.has_tables:
+            grow = self._grow
+            if torch.compiler.is_compiling():  # a decorator would import the compiler with this module
+                grow = torch.compiler.disable(grow)
+            grow(count)
+
+    def _grow(self, count: int) -> None:
+        count = min(max(count, 2 * self.covered), self.config.context_length)
+        device = self.device_marker.device
+        needed = sum(table.nbytes for table in self.buffers(recurse=False)) * count // self.covered
+        check_memory(
+            BUILDING * needed, f"tables of {count:,} positions", "read a shorter text", "cpu", device
+        )
+        self.set_tables(self.tables_of(count), device)
+        self.covered = count  # only now: another thread may be reading the tables
+
+
+class Positions(PositionTables):
     """Rows added to the embedding, and RoPE's angles [P D/2] with their cosines and sines [2 P D/2] in
     float32.
 
@@ -55,14 +103,13 @@ class Positions(Tables):
     cos_sin: Tensor | None
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         if shape := config.parameters().get("positions.weight"):
             self.weight = nn.Parameter(torch.empty(shape))
         self.make_tables(torch.get_default_device())
 
-    def tables(self) -> dict[str, Any]:
-        positions = np.arange(self.config.context_length)
+    def tables_of(self, count: int) -> dict[str, Any]:
+        positions = np.arange(count)
         rotation = self.config.positions.rotation(positions, self.config.d_head)
         self.layout = rotation.layout if rotation else ""
         rows = self.config.positions.rows(positions, self.config.d_model)
@@ -96,7 +143,7 @@ class Positions(Tables):
         return Rotation.from_cos_sin(cos, sin, self.layout)
 
 
-class PositionBias(Tables):
+class PositionBias(PositionTables):
     """The bias of each score, by the distance between query and key: from factors, a fixed table, or learned
     rows."""
 
@@ -105,15 +152,14 @@ class PositionBias(Tables):
     ids: Tensor | None
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         if shape := config.parameters().get("position_bias.weight"):
             self.weight = nn.Parameter(torch.empty(shape))
         self.make_tables(torch.get_default_device())
 
-    def tables(self) -> dict[str, Any]:
+    def tables_of(self, count: int) -> dict[str, Any]:
         """Returns the factors [H], or the tables for every distance from −(P − 1) to P − 1."""
-        last, positions = self.config.context_length - 1, self.config.positions
+        last, positions = count - 1, self.config.positions
         factors = positions.bias_factors(self.config.n_head)
         if factors is not None or not positions.has_bias:
             return {"factors": factors, "table": None, "ids": None}
@@ -125,15 +171,22 @@ class PositionBias(Tables):
         """Returns the bias [H T S], or [B H T S] for positions [B T]; None if the positions have none."""
         if self.factors is None and self.table is None and self.ids is None:
             return None
-        last = self.config.context_length - 1
-        distances = (queries[..., :, None] - keys[..., None, :]).clamp(-last, last)
+        distances = queries[..., :, None] - keys[..., None, :]
         if self.factors is not None:
-            bias = self.factors[:, None, None] * -distances.abs().unsqueeze(-3)
+            last = self.config.context_length - 1
+            bias = self.factors[:, None, None] * -distances.clamp(-last, last).abs().unsqueeze(-3)
             return tap("position_bias", bias.to(wide_dtype(dtype)))
-        if self.table is not None:
-            bias = self.table[:, distances + last]
+        if (table := self.table) is not None:
+            bias = table[:, _to_entries(distances, table.shape[1])]
             bias = bias if bias.ndim == 3 else bias.transpose(0, 1)
             return tap("position_bias", bias.to(wide_dtype(dtype)))
-        assert self.ids is not None
-        rows = tap("bias_rows", self.weight[self.ids[distances + last]])
+        ids = self.ids
+        assert ids is not None
+        rows = tap("bias_rows", self.weight[ids[_to_entries(distances, len(ids))]])
         return tap("position_bias", rows.movedim(-1, -3))
+
+
+def _to_entries(distances: Tensor, count: int) -> Tensor:
+    """Returns the places of distances in a table of `count` of them, with 0 in its middle; beyond its ends
+    are only those to keys that the mask hides."""
+    return (distances + count // 2).clamp(0, count - 1)

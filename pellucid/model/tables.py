@@ -4,7 +4,7 @@ Position times frequency in half precision is wrong by whole rotations; so `mode
 tables, and `model.to(dtype)` does not change their type.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -27,8 +27,14 @@ class Tables(nn.Module):
     def make_tables(self, device: Any) -> None:
         """Computes the tables on a device; on the device "meta", none."""
         self.device_marker = torch.empty(0, device=device)
-        for name, table in ({} if self.device_marker.is_meta else self.tables()).items():
-            buffer = None if table is None else torch.as_tensor(np.array(table), device=device)
+        if not self.device_marker.is_meta:
+            self.set_tables(self.tables(), device)
+
+    def set_tables(self, tables: Mapping[str, Any], device: Any) -> None:
+        """Makes each table a buffer on a device."""
+        for name, table in tables.items():
+            with torch.inference_mode(False):  # else no gradient could pass it later
+                buffer = None if table is None else torch.as_tensor(np.array(table), device=device)
             self.register_buffer(name, buffer, persistent=False)
             self.table_names = [*dict.fromkeys([*self.table_names, name])]
 

@@ -160,6 +160,7 @@ class Transformer(nn.Module):
         """Returns the last hidden states [B T C], after the final norm: the input of the unembedding."""
         watcher = begin_call(self)
         _check_options(ids, cache, padding, positions, segments)
+        self.cover(_count_positions(ids.shape[1], cache, positions))
         if segments is not None:
             segments, positions = split_segments(segments)
         plan = None if cache is None else cache.plan(ids.shape[1])
@@ -232,6 +233,7 @@ class Transformer(nn.Module):
         segments, at = list[Segment](), 0
         for cache, some in rows:
             cache.reserve(len(some))
+            self.cover(cache.visible_length)
             segments.append(self._make_segment(cache, slice(at, at + len(some))))
             cache.advance(len(some))
             at += len(some)
@@ -266,6 +268,12 @@ class Transformer(nn.Module):
             raise TokenError(
                 f"{ids.shape[1]} tokens do not fit this model's context of {self.config.context_length}."
             )
+
+    def cover(self, count: int) -> None:
+        """Makes the tables of positions reach to the first `count` positions at least, as a forward pass does
+        itself; for code that is compiled or recorded with the tables as they are."""
+        self.positions.cover(count)
+        self.position_bias.cover(count)
 
     def _find_tokens(self, padding: Tensor | None, plan: CachePlan | None) -> Tensor | None:
         """Returns which keys [B S] are tokens rather than padding; None if the mask need not hide padding.
@@ -309,6 +317,15 @@ class Transformer(nn.Module):
             return None, False
         mask = mask[None, None] if mask.ndim == 2 else mask[:, None]
         return tap("mask", mask), False
+
+
+def _count_positions(count: int, cache: Cache | None, positions: Tensor | None) -> int:
+    """Returns how many first positions hold those of a call of `count` tokens in each row, with padding."""
+    if torch.compiler.is_compiling():  # compiled code reads no lengths: its caller covers what it needs
+        return count if cache is None else cache.visible_length
+    if cache is not None:
+        return max(cache.visible_length, cache.longest + count)
+    return count if positions is None else int(positions.max()) + 1
 
 
 def split_segments(segments: Tensor) -> tuple[Tensor, Tensor]:

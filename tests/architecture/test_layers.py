@@ -14,8 +14,8 @@ import pellucid
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"columns", "errors", "format"},
-    {"arguments", "dtypes", "lora", "notebook", "patterns", "registry"},
-    {"files", "pipes", "quantized", "strict"},
+    {"arguments", "dtypes", "lora", "notebook", "patterns", "registry", "restarts"},
+    {"files", "pipes", "quantized", "strict", "toml"},
     {"names"},
     {"parts"},
     {"config"},

@@ -24,6 +24,7 @@ CLAIMS = {
     "server/test_openai_client.py": "every endpoint, with the openai package",
     "server/test_load.py": "a served model with many clients at once",
     "test_package.py": "what `import pellucid` offers",
+    "test_wrong_types.py": "every public function, with arguments of wrong types",
     "training/recipe/test_recipes_page.py": "docs/recipes.md",
     "workbench/test_python_page.py": "docs/python.md",
 }

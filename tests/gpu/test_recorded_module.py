@@ -34,6 +34,29 @@ def test_recorded_steps_equal_the_modules(choice: str) -> None:
         torch.testing.assert_close(own, expected)
 
 
+@pytest.mark.parametrize("positions", ["rope", "sinusoidal", "t5"])
+@torch.inference_mode()
+def test_steps_recorded_before_tables_grew_have_the_same_logits(
+    positions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second text is decoded by the recordings of the first one, whose tables the module has replaced."""
+    whole = make_module(DEVICE, positions=positions)
+    whole.cover(32)
+    monkeypatch.setattr("pellucid.model.positions.FIRST_POSITIONS", 4)
+    decoder = RecordedModule(make_module(DEVICE, positions=positions))
+    caches = [Cache(whole.config, 1, 32, device=DEVICE, stride=8) for _ in range(2)]
+    for _ in range(2):
+        for step in range(20):
+            ids = torch.tensor([[step]], device=DEVICE)
+            own, expected = (
+                one.forward_cached(ids, cache, [1])
+                for one, cache in zip((decoder, whole), caches, strict=True)
+            )
+            torch.testing.assert_close(own, expected)
+        for cache in caches:
+            cache.crop(0)
+
+
 @torch.inference_mode()
 def test_a_watched_step_is_the_modules_own() -> None:
     module = make_module(DEVICE)

@@ -8,7 +8,7 @@ import torch
 from pellucid.gpu import tiles
 from pellucid.gpu.decoder import GpuDecoder
 from pellucid.quantized import Scheme
-from tests.gpu.models import make_module, measure_error
+from tests.gpu.models import make_module, make_rows, measure_error
 
 ALL_BIASES = ["qkv", "output", "mlp", "norm", "unembed"]
 CHOICES: dict[str, dict[str, Any]] = {
@@ -52,6 +52,15 @@ def test_a_step_equals_the_modules(choice: str, texts: str, device: torch.device
     assert measure_error(decoder, LENGTHS[texts]) <= bound
 
 
+@pytest.mark.parametrize("mlp", ["relu", "relu_squared"])
+@torch.no_grad()
+def test_a_nan_stays_one_in_the_mlp(mlp: str, device: torch.device) -> None:
+    decoder = GpuDecoder(make_module(device, mlp=mlp), 1)
+    decoder.module.get_parameter("blocks.0.mlp.up_proj.weight")[3, 1] = torch.nan
+    (row,) = make_rows(decoder, 1)
+    assert not decoder.forward_packed([(row, [4])], [0]).isfinite().any()
+
+
 @pytest.mark.parametrize("texts", LENGTHS)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_step_of_quantized_weights_equals_the_modules(
@@ -78,6 +87,16 @@ def test_keys_in_parts_are_attended_to_as_one(
     assert tiles.count_splits(142) == splits
     decoder = GpuDecoder(make_module(device, context_length=160, **CHOICES[choice]), 2)
     assert measure_error(decoder, lengths) <= EXACT
+
+
+@pytest.mark.parametrize("positions", ["rope", "sinusoidal"])
+def test_steps_are_recorded_anew_when_the_tables_of_positions_grow(
+    positions: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.model.positions.FIRST_POSITIONS", 4)
+    decoder = GpuDecoder(make_module(device, positions=positions), 2)
+    assert measure_error(decoder, (2, 1), steps=9) <= EXACT
+    assert decoder.module.positions.covered == 16 and len(decoder.graphs) == 3
 
 
 @pytest.mark.parametrize("choice", ["alibi, embedding norm", "soft caps", "ring"])

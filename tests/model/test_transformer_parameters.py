@@ -122,7 +122,9 @@ def test_rounding_the_weights_does_not_round_the_angles() -> None:
 
 def test_a_half_precision_model_rotates_by_exact_angles() -> None:
     config = ROPE.from_dict(ROPE.to_dict() | {"context_length": 5000})
-    rotation = fast(config, dtype=torch.bfloat16).positions.rotation(torch.tensor([4999]), torch.bfloat16)
+    model = fast(config, dtype=torch.bfloat16)
+    model.cover(5000)
+    rotation = model.positions.rotation(torch.tensor([4999]), torch.bfloat16)
     exact = config.positions.rotation(np.array([4999]), config.d_head)
     assert rotation is not None and exact is not None
     for table, function in (

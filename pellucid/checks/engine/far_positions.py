@@ -1,5 +1,5 @@
 """Checks positions that no short text reaches: past a window, past the trained length of a scaled RoPE, and
-at the end of the context.
+at the end of the context, or as far towards it as memory allows.
 
 Reading thousands of tokens would take minutes. A cache does not ask how it was filled: here it is filled with
 random keys and values up to a position, and a chunk and two single tokens are read after them. What they
@@ -24,6 +24,7 @@ from pellucid.model.cache import Cache
 from pellucid.model.layer_cache import KeyValueCache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
+from pellucid.pretrained import parameter_count
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
@@ -31,14 +32,15 @@ from pellucid.workbench.engines import applied_weights
 
 CALLS = (5, 1, 1)
 """Tokens of the calls that are read after the filled positions: a chunk, and two decode steps."""
-MOST_NUMBERS = 2**27
-"""Numbers of a cache up to which a position is checked, keys and values of the layers that are run; a later
-one is omitted, and the finding says so."""
+LEAST_NUMBERS, MOST_NUMBERS = 2**20, 2**27
+"""Between these, a cache may have as many numbers as the model has weights, keys and values of the layers
+that are run; in place of positions beyond it the last one within it is checked, and the finding says so."""
 
 
 def find_far_starts(subject: Subject) -> tuple[list[int], list[int]]:
     """Returns the numbers of positions to fill, and those that would take too much memory: half of the
-    window, just past it, past the trained length of the scaling, and up to the end of the context."""
+    window, just past it, past the trained length of the scaling, and up to the end of the context; the last
+    that fits where one of them does not."""
     config, last = subject.config, subject.config.context_length - sum(CALLS)
     wanted = [last]
     if (visible := config.mask.visible_past) is not None:
@@ -46,11 +48,11 @@ def find_far_starts(subject: Subject) -> tuple[list[int], list[int]]:
     if trained := getattr(config.positions, "original_context", 0):
         wanted += [trained - 3, trained + 1]
     starts = sorted({start for start in wanted if 0 < start <= last and start >= _prefix(subject)})
-    each = 2 * config.n_kv_head * config.d_head * config.n_layer
-    return (
-        [start for start in starts if start * each <= MOST_NUMBERS],
-        [start for start in starts if start * each > MOST_NUMBERS],
-    )
+    numbers = min(max(parameter_count(subject.model.config.parameters()), LEAST_NUMBERS), MOST_NUMBERS)
+    most = numbers // (2 * config.n_kv_head * config.d_head * config.n_layer)
+    omitted = [start for start in starts if start > most]
+    within = {min(start, most) for start in starts}
+    return sorted(start for start in within if start > 0 and start >= _prefix(subject)), omitted
 
 
 def _prefix(subject: Subject) -> float:
@@ -118,7 +120,9 @@ def _fill(cache: Cache, start: int, past: dict[str, Array]) -> None:
 
 def _read_after(subject: Subject, module: Transformer, start: int, past: dict[str, Array]) -> RecordedTexts:
     """Reads tokens after the filled positions, and returns what they computed as one pass over them."""
-    cache = Cache(module.config, 1, subject.config.context_length, dtype=module.dtype, device=module.device)
+    visible = sum(module.config.mask.visible_past or ())  # a longer cache is a ring
+    capacity = min(max(start + sum(CALLS), visible + 1), module.config.context_length)
+    cache = Cache(module.config, 1, capacity, dtype=module.dtype, device=module.device)
     _fill(cache, start, past)
     ids, at, text = subject.make_ids(sum(CALLS)), 0, Text()
     for count in CALLS:

@@ -12,7 +12,7 @@ import pellucid
 from pellucid.checks.check import DTYPES, Check, Subject
 from pellucid.checks.engine import backward_paths, engines, far_positions, int8_cache, paths, schedule
 from pellucid.judge.run_report import RunReport
-from pellucid.model import linear
+from pellucid.model import linear, positions
 from pellucid.workbench import Model
 from tests.interop.gguf import random_models
 
@@ -43,6 +43,8 @@ ELSEWHERE = {
     "initializations.py": "weights before the first step, not what is computed from them",
     "lora.py": "adapters are merged before a model is verified; a run with them is verified as a run",
     "device_memory.py": "how much memory is free",
+    "freed_memory.py": "whether freed memory is kept",
+    "compile_cache.py": "where compiled code is kept",
     "compiler.py": "which code is compiled: the check `compiled`",
     "recording.py": "what a recording shows",
     "taps.py": "how values are recorded and edited",
@@ -73,12 +75,14 @@ NOT_HERE = {
     "attention.py: forward": "its line for looking inside",
     "layer_cache.py: make_zeros": "pages of the system, for large caches",
     "transformer.py: _checkpoint": "its line for compiled code",
+    "transformer.py: _count_positions": "the same",
     "transformer.py: weights": "a copy",
     "transformer.py: __init__": "random weights",
     "transformer.py: from_weights": "its line for a GPU",
     "precision.py: sum_widely_on_gpu": "a GPU's products",
     "transformer.py: forward_packed": "the logits of some tokens alone: the check `generated`",
     "transformer.py: forward_cached": "the logits of the last token, which nothing asks for",
+    "positions.py: cover": "its line for compiled code",
     "positions.py: forward": "a fixed table of biases: no kind of ours has one, a user's may",
     "tiled.py: __call__": "a scope that records nothing",
     "cache.py: batch": "a size",
@@ -129,6 +133,7 @@ def test_every_line_of_the_fast_engine_is_entered_by_a_check(monkeypatch: pytest
     monkeypatch.setattr(paths, "judge_run", lambda *given, **more: RunReport(()))
     monkeypatch.setattr(Subject, "dtypes", DTYPES[1:3])
     monkeypatch.setattr(schedule, "ROUNDS", 1)
+    monkeypatch.setattr(positions, "FIRST_POSITIONS", 4)
     monkeypatch.setattr(linear, "_TRIED", {})
     measured = coverage.Coverage(data_file=None, config_file=False, include=[f"{ENGINE}/*"])
     measured.start()
