@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.arguments import check_bool
-from pellucid.errors import UsageError, show
+from pellucid.arguments import check_bool, check_function, check_text, check_type
+from pellucid.errors import UsageError
 from pellucid.model.compiler import eager_in_this_context
 from pellucid.model.recording import NamePatterns, Recording
 
@@ -219,9 +219,8 @@ def edit(pattern: str, change: Change, model: Any = None) -> Iterator[None]:
     ...     pellucid.load("abcd").logits([0, 1])[-1]
     tensor([0., 0., 0., 0.])
     """
-    if not callable(change):
-        raise UsageError(f"change must be a function of a tensor, not {show(change)}.")
-    if pattern == "probs":
+    check_function("change", change)
+    if check_text("pattern", pattern) == "probs":
         raise UsageError("nothing is computed from probs, so an edit has no effect: edit logits.")
     edited = Edit(NamePatterns([pattern]), change, _module(model))
     with _watch(edited):
@@ -267,9 +266,7 @@ def _module(model: Any) -> nn.Module | None:
         return None
     for wrapped in ("_orig_mod", "module"):
         model = getattr(model, wrapped, model)
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"model must be a Transformer or a pellucid.Model, not {show(model)}.")
-    return model
+    return check_type("model", model, nn.Module, "a Transformer or a pellucid.Model")
 
 
 class _Collector(Watcher):

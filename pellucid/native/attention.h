@@ -29,13 +29,11 @@ typedef struct {
 } query;
 
 static void round_query(query *q, int d) {
-  float most = 0.0f, wrong = 0.0f;
-  for (int i = 0; i < d; i++) most = fabsf(q->x[i]) > most ? fabsf(q->x[i]) : most, wrong += q->x[i] - q->x[i];
+  const float most = largest_magnitude(q->x, d);
   float factor = LIMIT / most;
-  q->scale = most / LIMIT;
+  q->scale = most / LIMIT; /* an Inf or NaN stays one */
   q->sum = 0;
-  if (wrong != 0.0f) q->scale = NAN, factor = 0.0f; /* an Inf or NaN stays one */
-  else if (most < 1e-30f) q->scale = 0.0f, factor = 0.0f;
+  if (most < 1e-30f) q->scale = 0.0f, factor = 0.0f;
   for (int i = 0; i < WIDEST_HEAD && i < d + 4 * LANES; i++) {
     const int rounded = i < d && q->scale == q->scale ? (int)rintf(q->x[i] * factor) : 0, high = (rounded + 128) >> 8;
     q->q[i] = (int16_t)rounded;

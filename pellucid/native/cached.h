@@ -30,11 +30,10 @@ static void store_cached(int kind, const float *x, char *p, int d, float *scale)
   else if (kind == CACHE_FLOAT16) for (int i = 0; i < d; i++) ((uint16_t *)p)[i] = narrow_half(x[i]);
   else if (kind == CACHE_BFLOAT16) for (int i = 0; i < d; i++) ((uint16_t *)p)[i] = narrow_bfloat(x[i]);
   else {
-    float most = 0.0f;
-    for (int i = 0; i < d; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    *scale = most / 127.0f;
+    *scale = largest_magnitude(x, d) / 127.0f; /* an Inf or NaN stays one */
+    const int is_number = *scale == *scale;
     const float divisor = *scale < 1e-30f ? 1e-30f : *scale;
-    for (int i = 0; i < d; i++) ((int8_t *)p)[i] = (int8_t)rintf(x[i] / divisor);
+    for (int i = 0; i < d; i++) ((int8_t *)p)[i] = is_number ? (int8_t)rintf(x[i] / divisor) : 0;
   }
 }
 

@@ -61,15 +61,18 @@ class TokenCall:
             own() is cache for own, (cache, _) in zip(self.caches, rows, strict=True)
         )
 
-    def fill(self, rows: Sequence[tuple[Cache, Sequence[int]]]) -> None:
-        """Takes the next token of each text, which the caches then count."""
+    def fill(self, rows: Sequence[tuple[Cache, Sequence[int]]]) -> int:
+        """Takes the next token of each text, which the caches then count; returns the farthest position."""
         ids, positions, _ = self.tokens
+        farthest = 0
         for place, (cache, some) in enumerate(rows):
             position = int(cache.host_lengths[0])
             if position >= cache.capacity:
                 cache.reserve(1)  # which says so
             ids[place], positions[place] = some[0], position
+            farthest = max(farthest, position)
             cache.advance(1)
+        return farthest
 
     def prepare(self, threads: int, logits: Tensor, recorded: Any) -> None:
         self.structure.threads = threads

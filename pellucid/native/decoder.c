@@ -35,7 +35,7 @@ int pellucid_run(const model *m, const call *c) {
     if (c->ids[i] < 0 || c->ids[i] >= m->vocab_size) return BAD_TOKEN;
     if (c->rows[i] < 0 || c->rows[i] >= c->n_rows) return BAD_ROW;
     const cache_row *row = &c->caches[c->rows[i]];
-    const int end = row->ring || row->capacity > m->context_length ? m->context_length : row->capacity;
+    const int end = row->ring || row->capacity > m->n_positions ? m->n_positions : row->capacity;
     if (c->positions[i] < 0 || c->positions[i] >= end) return BAD_POSITION;
   }
   for (int i = 0; i < c->n_wanted; i++)

@@ -130,14 +130,13 @@ class NativeDecoder:
         layers = (c.CLayer * config.n_layer)(*map(self._describe_layer, module.blocks))
         attend = module.get_submodule("blocks.0.attn.attend")
         assert isinstance(attend, SoftmaxAttention)
-        cos_sin, rows = module.positions.cos_sin, getattr(module.positions, "weight", module.positions.rows)
-        factors, unembed = module.position_bias.factors, module.unembed
+        cos_sin, factors, unembed = module.positions.cos_sin, module.position_bias.factors, module.unembed
         model = c.CModel(
             **{
                 name: getattr(config, name)
                 for name in ("n_layer", "d_model", "n_head", "n_kv_head", "d_head")
             },
-            **{name: getattr(config, name) for name in ("vocab_size", "context_length")},
+            vocab_size=config.vocab_size,
             d_ff=config.d_ff,
             activation=c.ACTIVATIONS[config.mlp.activation],
             is_gated=config.mlp.form == "gated",
@@ -145,9 +144,7 @@ class NativeDecoder:
             rotates_neighbors=module.positions.layout == "pairs",
             window=config.mask.size if isinstance(config.mask, Window) else 0,
             scale=attend.scale,
-            cos_sin=self._pointer(cos_sin),
             slopes=self._pointer(factors),
-            position_rows=self._pointer(rows),
             embed_norm=self._describe_norm(module.embed_norm),
             final_norm=self._describe_norm(module.final_norm),
             embed=self._describe_matrix(module.embed.weight, None),
@@ -157,7 +154,25 @@ class NativeDecoder:
             layers=layers,
         )
         self.kept.append(layers)
+        self._describe_positions(model)
         return model
+
+    def _describe_positions(self, model: c.CModel) -> None:
+        """Points to the tables of positions as they are now; older ones are given back."""
+        positions = self.module.positions
+        rows = getattr(positions, "weight", positions.rows)
+        tables = [self._hold(table) for table in (positions.cos_sin, rows)]
+        model.cos_sin, model.position_rows = (None if held is None else held.data_ptr() for held in tables)
+        count = positions.covered if positions.has_tables else self.config.context_length
+        model.n_positions = min(count, 2**31 - 1)
+        self._position_tables = tables
+
+    def _cover(self, count: int) -> None:
+        """Makes the tables reach to the first `count` positions, as far as the context does."""
+        with self._lock:
+            if count > self.model.n_positions:
+                self.module.cover(count)
+                self._describe_positions(self.model)
 
     def _describe_layer(self, block: Any) -> c.CLayer:
         attn, mlp = block.attn, block.mlp
@@ -202,11 +217,14 @@ class NativeDecoder:
 
     def _pointer(self, value: Tensor | None) -> int | None:
         """Returns the address of a tensor in float32: its own, or that of a copy."""
-        if value is None:
-            return None
-        held = value.detach().to(torch.float32).contiguous()
+        held = self._hold(value)
         self.kept.append(held)
-        return held.data_ptr()
+        return None if held is None else held.data_ptr()
+
+    @staticmethod
+    def _hold(value: Tensor | None) -> Tensor | None:
+        """Returns a tensor as it is read, in float32: itself, or a copy."""
+        return None if value is None else value.detach().to(torch.float32).contiguous()
 
     def _describe_row(self, cache: Cache) -> c.CCacheRow:
         """Returns where a text's keys and values lie; its buffers never move."""
@@ -260,6 +278,7 @@ class NativeDecoder:
         except OverflowError:
             raise UsageError(f"{WRONG[3]}.") from None
         described = [*map(self._describe_row, caches)]
+        self._cover(max(positions, default=0) + 1)
         self._run(TokenCall(caches, described, tokens, np.array(wanted, np.int32)), logits, recorded)
         if recorded is not None:
             self._tap(recorded, rows)
@@ -287,7 +306,7 @@ class NativeDecoder:
     def _decode(self, call: TokenCall, rows: Sequence[tuple[Cache, Sequence[int]]]) -> Tensor:
         with self._lock:
             try:
-                call.fill(rows)
+                self._cover(call.fill(rows) + 1)
             except OverflowError:
                 raise UsageError(f"{WRONG[3]}.") from None
             logits = torch.empty(len(rows), self.config.vocab_size)

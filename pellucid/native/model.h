@@ -36,12 +36,12 @@ typedef struct {
 } layer;
 
 typedef struct {
-  int32_t n_layer, d_model, n_head, n_kv_head, d_head, d_ff, vocab_size, context_length;
+  int32_t n_layer, d_model, n_head, n_kv_head, d_head, d_ff, vocab_size, n_positions;
   int32_t activation, is_gated, n_pairs, rotates_neighbors, window;
   float scale;
-  const float *cos_sin;       /* [2 P pairs], or null without RoPE */
+  const float *cos_sin;       /* [2 n_positions pairs], or null without RoPE */
   const float *slopes;        /* [H] of ALiBi, or null */
-  const float *position_rows; /* [P C] added to the embedding, or null */
+  const float *position_rows; /* [n_positions C] added to the embedding, or null */
   norm embed_norm, final_norm;
   matrix embed, unembed;
   const layer *layers;

@@ -18,6 +18,7 @@ from pellucid.model.transformer import Transformer, Unembedding
 from pellucid.native.structures import ACTIVATIONS, NORMS
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
+from pellucid.quantized import BLOCK
 
 PARTS = {
     *(Transformer, nn.ModuleList, Embedding, Unembedding, Positions, PositionBias, Dropout, Block, Attention),
@@ -38,10 +39,16 @@ def find_module_obstacle(module: Transformer, has_caps: bool = False) -> str | N
         (module.dtype not in (torch.float32, torch.bfloat16), f"weights in {dtype_name(module.dtype)}"),
         (bool(changed), f"the module {changed[0] if changed else ''}"),
         (hooked, "the forward hooks of a module"),
+        (any(map(_has_odd_groups, parts)), f"groups of weights that are not multiples of {BLOCK}"),
         (module.training and has_dropout, "dropout, which training mode applies"),
     )
     obstacle = find_config_obstacle(module.config, has_caps)
     return obstacle or next((reason for is_so, reason in reasons if is_so), None)
+
+
+def _has_odd_groups(part: nn.Module) -> bool:
+    """Whether a block of the packed inputs of a weight would need more than one scale of a row."""
+    return isinstance(part, QuantizedTensor) and part.group % BLOCK != 0 and part.group < part.shape[1]
 
 
 def find_config_obstacle(config: ModelConfig, has_caps: bool = False) -> str | None:

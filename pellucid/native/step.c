@@ -51,7 +51,7 @@ static void normalize(const norm *nm, const float *x, float *y, int n, int from,
 }
 
 INLINE vf activate(const int kind, vf x) {
-  vf positive = choose(x > splat(0.0f), x, splat(0.0f));
+  vf positive = choose(x <= splat(0.0f), splat(0.0f), x); /* a NaN stays one */
   switch (kind) {
     case RELU: return positive;
     case RELU_SQUARED: return positive * positive;
@@ -69,7 +69,7 @@ INLINE vf activate(const int kind, vf x) {
 
 static void rotate(const model *m, int position, const float *x, float *y) {
   const float *cosine = m->cos_sin + (int64_t)position * m->n_pairs;
-  const float *sine = cosine + (int64_t)m->context_length * m->n_pairs;
+  const float *sine = cosine + (int64_t)m->n_positions * m->n_pairs;
   for (int i = 0; i < m->n_pairs; i++) {
     int a = m->rotates_neighbors ? 2 * i : i, b = m->rotates_neighbors ? 2 * i + 1 : i + m->n_pairs;
     float first = x[a], second = x[b];

@@ -43,7 +43,7 @@ class CModel(ctypes.Structure):
             (name, c_int32)
             for name in (
                 *("n_layer", "d_model", "n_head", "n_kv_head", "d_head", "d_ff", "vocab_size"),
-                *("context_length", "activation", "is_gated", "n_pairs", "rotates_neighbors", "window"),
+                *("n_positions", "activation", "is_gated", "n_pairs", "rotates_neighbors", "window"),
             )
         ),
         ("scale", c_float),

@@ -59,6 +59,12 @@ INLINE vf smaller(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); 
 INLINE vf larger(vf a, vf b) { return choose(a > b, a, b); }
 INLINE vf smaller(vf a, vf b) { return choose(a < b, a, b); }
 #endif
+/* The largest of n magnitudes; NaN where one is an Inf or NaN, which no comparison finds. */
+INLINE float largest_magnitude(const float *x, int n) {
+  float most = 0.0f, wrong = 0.0f;
+  for (int i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most, wrong += x[i] - x[i];
+  return most + wrong;
+}
 INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
 INLINE vf to_float(vi x) { return __builtin_convertvector(x, vf); }
 

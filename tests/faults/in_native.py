@@ -87,13 +87,14 @@ def offset_of_signed_integers_off_by_one(patch: Patch) -> None:
 @fault("kernel", subject="ours", check="native decoded", at="blocks.0.attn.q_rot")
 def rotary_table_of_the_next_position(patch: Patch) -> None:
     """The compiled decoder rotates each position by the angles of the next one."""
-    right = NativeDecoder._pointer
+    right = NativeDecoder._describe_positions
 
-    def wrong(self: Any, value: Tensor | None) -> int | None:
-        is_table = value is not None and value is self.module.positions.cos_sin
-        return right(self, value.roll(-1, 1) if is_table and value is not None else value)
+    def wrong(self: Any, model: Any) -> None:
+        right(self, model)
+        self._position_tables[0] = self._position_tables[0].roll(-1, 1)
+        model.cos_sin = self._position_tables[0].data_ptr()
 
-    patch.setattr(NativeDecoder, "_pointer", wrong)
+    patch.setattr(NativeDecoder, "_describe_positions", wrong)
 
 
 @fault("kernel", subject="qwen2", check="native decoded", at="blocks.0.attn.k")

@@ -151,3 +151,36 @@ def test_dropout_of_the_pattern_is_drawn_as_on_the_explicit_path() -> None:
         recorded = attend(*given, AttentionInputs(None, None, mask), None)
     assert 0.3 < (seen["attn.pattern.keep"] == 0).double().mean() < 0.5
     assert (z.double() - recorded.double()).norm() < 8e-3 * recorded.double().norm()
+
+
+@pytest.mark.parametrize("heads", [(4, 4, 4), (4, 2, 2)], ids=["every head", "grouped"])
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17])
+def test_a_query_with_a_nan_score_gives_nan_however_few_the_keys_are(
+    length: int, heads: tuple[int, int, int]
+) -> None:
+    attend = make(n_kv_head=heads[1])
+    visible = AttentionInputs(None, None, torch.ones(length, length).tril().bool()[None, None])
+    for wrong, token in ((0, 0), (0, length - 1), (1, 0), (1, length - 1), (1, slice(None))):
+        given = [x.detach().float() for x in draw(heads, length)]
+        given[wrong][0, 1, token, 3] = torch.nan
+        z, expected = attend(*given, CAUSAL, None), attend._attend_explicit(*given, visible)
+        assert torch.equal(z.isnan(), expected.isnan()) and z.isnan().any()
+        step = attend(given[0][:, :, -1:], *given[1:], AttentionInputs(None, None, None), None)
+        assert torch.equal(step.isnan(), expected[:, :, -1:].isnan())
+
+
+def test_few_keys_have_the_gradient_of_the_kernel() -> None:
+    given = [x.detach().float().requires_grad_() for x in draw(length=5)]
+    found = differentiate(make(), given, CAUSAL)
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    assert all(map(torch.equal, found, differentiate(kernel, given, CAUSAL)))
+
+
+def test_queries_without_any_key_have_an_output_each() -> None:
+    """As rows that only have padding have, before anything is cached."""
+    q, k, v = (x.detach().float() for x in draw(length=2))
+    z = make()(q, k[:, :, :0], v[:, :, :0], AttentionInputs(None, None, None), None)
+    assert z.shape == q.shape

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,7 +11,7 @@ from pellucid.config import ModelConfig
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 from pellucid.native.decoder import NativeDecoder
-from pellucid.quantized import Scheme, quantize
+from pellucid.quantized import QuantizedWeight, Scheme, quantize
 
 SIZES = {
     "vocab_size": 101,
@@ -86,6 +87,15 @@ def make_weights(config: ModelConfig, scheme: Scheme | None = None, seed: int = 
         name: quantize(value, scheme) if value.ndim == 2 and name != "positions.weight" else value
         for name, value in weights.items()
     }
+
+
+def quantize_in_groups(weight: Any, bits: int, group: int) -> QuantizedWeight:
+    """Returns a matrix in groups of any size, which `Scheme` refuses and a folder may have."""
+    parts = [
+        quantize(weight[:, start : start + group], Scheme(bits)) for start in range(0, weight.shape[1], group)
+    ]
+    joined = {name: np.concatenate([part.parts()[name] for part in parts], 1) for name in parts[0].parts()}
+    return QuantizedWeight(**{"minimums": None} | joined, group=group, bits=bits)
 
 
 def make_module(family: str, scheme: Scheme | None = None, dtype: torch.dtype = torch.float32) -> Transformer:

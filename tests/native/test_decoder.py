@@ -17,7 +17,15 @@ from pellucid.model.transformer import Transformer
 from pellucid.native.decoder import NativeDecoder, accelerate, find_obstacle
 from pellucid.native.library import SETS, NoLibrary, load_set
 from pellucid.quantized import Scheme
-from tests.native.models import FAMILIES, make_config, make_ids, make_module, make_weights, read_chunks
+from tests.native.models import (
+    FAMILIES,
+    make_config,
+    make_ids,
+    make_module,
+    make_weights,
+    quantize_in_groups,
+    read_chunks,
+)
 
 INT8, INT4 = Scheme(8), Scheme(4, 32)
 SCHEMES = {"float32": None, "int8": INT8, "int4": INT4, "int8 groups": Scheme(8, 32)}
@@ -84,6 +92,23 @@ def test_logits_that_are_wanted_alone_have_the_bits_of_all(family: str) -> None:
         cache = Cache(decoder.config, 1, 80, dtype=torch.float32)
         with torch.no_grad():
             assert torch.equal(decoder.forward_packed([(cache, ids)], wanted), every[wanted])
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "sinusoidal", "bloom"])
+def test_tables_grow_with_a_text_and_give_the_bits_of_whole_ones(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.model.positions.FIRST_POSITIONS", 4)
+    whole = make_module(family)
+    whole.cover(whole.config.context_length)
+    ids, chunks, sizes = make_ids(50), (3, 1, 1, 20, *[1] * 25), list[int]()
+    grown = NativeDecoder(make_module(family))
+    cache, found = Cache(grown.config, 1, 80), list[torch.Tensor]()
+    for start, count in zip(np.cumsum((0, *chunks)), chunks, strict=False):
+        found.append(grown.forward_packed([(cache, ids[start : start + count])], range(count)))
+        sizes.append(grown.model.n_positions)
+    assert torch.equal(torch.cat(found), read_chunks(NativeDecoder(whole), ids, chunks))
+    assert set(sizes) == ({80} if family == "bloom" else {4, 8, 25, 50})
 
 
 def test_segments_of_one_text_in_a_ring_are_read_in_turn() -> None:
@@ -290,6 +315,21 @@ def test_hooks_and_replaced_modules_are_not_passed_by() -> None:
     assert "Other" in (find_obstacle(module) or "")
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("group", [1, 16, 31, 33, 40, 48, 64, 72, 96])
+def test_groups_of_any_size_decode_as_the_module(group: int, bits: int) -> None:
+    """Rows of 48 and of 72 inputs: a group is a whole row, or it is whole packed blocks."""
+    config = make_config("qwen3")
+    weights = {
+        name: quantize_in_groups(value, bits, min(group, value.shape[1])) if value.ndim == 2 else value
+        for name, value in make_weights(config).items()
+    }
+    module, ids = Transformer.from_weights(config, weights), make_ids(6)
+    assert bool(find_obstacle(module)) == (group < 72 and group % 32 > 0)
+    decoded, expected = (read_chunks(one, ids, [6]) for one in (accelerate(module), module))
+    assert (decoded - expected).abs().max() <= 3e-3 * expected.abs().max()
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_other_types_run_on_the_module(dtype: torch.dtype) -> None:
     assert str(dtype).removeprefix("torch.") in (find_obstacle(make_module("llama", dtype=dtype)) or "")
@@ -315,6 +355,33 @@ def test_a_weight_that_is_not_finite_gives_logits_that_are_not() -> None:
         weights["blocks.0.attn_norm.weight"][5] = np.inf
         logits = read_chunks(NativeDecoder(Transformer.from_weights(config, weights)), make_ids(4), [4])
         assert logits.isnan().any(-1).all()
+
+
+@pytest.mark.parametrize("cache", [torch.float16, torch.int8], ids=str)
+@pytest.mark.parametrize("family", ["llama", "sinusoidal"])
+def test_one_nan_in_any_matrix_reaches_the_logits(
+    family: str, cache: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also through the maximum that is a cached key's scale, and through ReLU."""
+    config, ids = make_config(family), make_ids(5)
+    for name in (name for name in config.parameters() if name.startswith("blocks.1.") and "proj" in name):
+        weights = make_weights(config)
+        weights[name].flat[7] = np.nan
+        module = Transformer.from_weights(config, weights)
+        for instructions in (one for one in SETS if load_set(one).pellucid_is_supported()):
+            monkeypatch.setenv("PELLUCID_NATIVE", instructions)
+            for chunks in ([5], [3, 1, 1]):
+                assert not read_chunks(NativeDecoder(module), ids, chunks, cache)[-1].isfinite().any(), name
+        assert not read_chunks(module, ids, [3, 1, 1], cache)[-1].isfinite().any(), name
+
+
+@pytest.mark.parametrize("name", ["q_proj", "k_proj", "v_proj"])
+def test_an_inf_in_an_int8_cache_stays_no_number(name: str) -> None:
+    config = make_config("llama")
+    weights = make_weights(config)
+    weights[f"blocks.0.attn.{name}.weight"][3] = np.inf
+    module, ids = Transformer.from_weights(config, weights), make_ids(5)
+    assert not read_chunks(NativeDecoder(module), ids, [4, 1], torch.int8).isfinite().any()
 
 
 def test_a_cache_of_another_type_is_read_by_the_module_and_two_types_are_refused() -> None:

@@ -16,6 +16,8 @@ from pellucid.model.linear import NARROW_IS_SLOW
 from pellucid.model.precision import sums_narrowly, wide_dtype, widen
 from pellucid.model.taps import TapScope, is_explicit
 
+LANES = 16
+"""Numbers of a CPU's widest vector."""
 QUERIES = 64
 """Queries of a block, which is multiplied with the keys up to its last query: of a causal pattern, little
 more than the half that is not zero is computed."""
@@ -113,10 +115,20 @@ class SoftmaxAttention(HeadAttention):
             if mask is not None and mask.shape[1] > 1:
                 mask = mask.unflatten(1, (self.n_kv_head, self.groups)).squeeze(3)
             z = F.scaled_dot_product_attention(rows, k, v, mask, scale=self.scale)
-            return z.flatten(1, 2).unsqueeze(2)
-        return F.scaled_dot_product_attention(
-            q, k, v, mask, rate, is_causal=inputs.is_causal, scale=self.scale, enable_gqa=self.groups > 1
-        )
+            z = z.flatten(1, 2).unsqueeze(2)
+        else:
+            z = F.scaled_dot_product_attention(
+                q, k, v, mask, rate, is_causal=inputs.is_causal, scale=self.scale, enable_gqa=self.groups > 1
+            )
+        return self._keep_nan(z, q, k) if mask is None and 0 < k.shape[2] < LANES else z
+
+    def _keep_nan(self, z: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """Returns z, NaN for each query whose score with the first key, which all see, is NaN.
+
+        Of fewer keys than its vectors have lanes, PyTorch's kernel for a CPU takes a query whose scores are
+        all NaN for one that sees no key, and returns zeros."""
+        first = widen(k.detach()[:, :, :1]).repeat_interleave(self.groups, 1)
+        return z.masked_fill((widen(q.detach()) * first).sum(-1, keepdim=True).isnan(), torch.nan)
 
     @staticmethod
     def make_cache(
