@@ -142,18 +142,29 @@ def _store(arrays: Mapping[str, Array]) -> dict[str, StoredTensor]:
     }
 
 
-UNUSUAL = {
-    "bias": ("none", None),
-    "use_dora": (False, None),
-    "use_rslora": (False, None),
-    "fan_in_fan_out": (False, None),
-    "rank_pattern": ({}, None),
-    "alpha_pattern": ({}, None),
-    "modules_to_save": ([], None),
-    "lora_bias": (False, None),
-    "trainable_token_indices": ([], None),
+FREE = {
+    *(
+        "r",
+        "lora_alpha",
+        "lora_dropout",
+        "base_model_name_or_path",
+        "revision",
+        "task_type",
+        "inference_mode",
+    ),
+    *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),  # as the tensors say
+    *("peft_type", "peft_version", "auto_mapping", "runtime_config", "megatron_core", "ensure_weight_tying"),
+    *("eva_config", "corda_config", "lora_ga_config", "loftq_config"),  # of a value of `init_lora_weights`
+    "qalora_group_size",  # of `use_qalora`
 }
-"""Settings of `peft` that change the formula, with the values under which it is W + (alpha / rank) B A."""
+"""Settings of `peft` that leave W + (alpha / rank) B A as it is."""
+USUAL = {"bias": ("none",), "init_lora_weights": (True, "gaussian", "orthogonal", "eva", "mica")}
+"""The values under which another setting does so, beside those that mean nothing (null, false, [] and {})."""
+UNUSUAL = {
+    "init_lora_weights": "its base are weights that `peft` changed when it was made",
+    "alora_invocation_tokens": "it adapts the tokens after these alone",
+}
+"""Why a setting changes the formula; a setting that is not known may do so."""
 
 
 def read_adapter(folder: Path, config: ModelConfig) -> Adapter:
@@ -170,11 +181,12 @@ def _read_peft(folder: Path, config: ModelConfig) -> Adapter:
     about = read_table(path)
     with validating(path):
         need(about.get("peft_type") == "LORA", f"peft_type is {show(about.get('peft_type'))}, not 'LORA'")
-        for key, usual in UNUSUAL.items():
-            value = about.get(key)
-            need(
-                value in usual,
-                f"{key} is {show(value)}, which is not supported: it changes W + (alpha / rank) B A",
+    for key, value in about.items():
+        if key not in FREE and value and value not in USUAL.get(key, ()):
+            reason = UNUSUAL.get(key, "what it adapts may not be W + (alpha / rank) B A")
+            raise FileError(
+                f"{path}: {show(key)} is {show(value)}, which is not supported: {reason}. Where `peft` "
+                "can merge it (`merge_and_unload`), export the folder that the merged model is saved to."
             )
     rank, alpha = _read_numbers(path, about, "r", "lora_alpha")
     linears = [name.removesuffix(".weight") for name in config.parameters() if name.endswith("_proj.weight")]
@@ -239,6 +251,7 @@ def _check_tensors(
             need(tensor.shape == wanted, f"{show(name)} has the shape {tensor.shape}, not {wanted}")
             need(target + A in stored and target + B in stored, f"{target} has only one of A and B")
             found[name] = np.asarray(tensor.read(), np.float32)
+            need(bool(np.isfinite(found[name]).all()), f"{show(name)} has NaN or Inf")
     return found
 
 

@@ -113,14 +113,21 @@ def test_an_adapter_that_peft_wrote_is_merged_as_peft_computes_it(
     ("change", "words"),
     [
         ({"peft_type": "IA3"}, "peft_type is 'IA3'"),
-        ({"use_dora": True}, "use_dora is True"),
-        ({"use_rslora": True}, "use_rslora is True"),
-        ({"bias": "all"}, "bias is 'all'"),
-        ({"rank_pattern": {"q_proj": 2}}, "rank_pattern is"),
-        ({"modules_to_save": ["lm_head"]}, "modules_to_save is"),
+        ({"use_dora": True}, "'use_dora' is True"),
+        ({"use_rslora": True}, "'use_rslora' is True"),
+        ({"bias": "all"}, "'bias' is 'all'"),
+        ({"rank_pattern": {"q_proj": 2}}, "'rank_pattern' is"),
+        ({"modules_to_save": ["lm_head"]}, "'modules_to_save' is"),
         ({"r": 0}, "r is 0"),
         ({"r": 4}, r"has the shape \(3, 16\), not \(4, 16\)"),
         ({"lora_alpha": None}, "lora_alpha is None"),
+        *(
+            ({"init_lora_weights": value}, f"'init_lora_weights' is '{value}'.*merge_and_unload")
+            for value in ("pissa", "pissa_niter_16", "olora", "corda", "lora_ga", "loftq", "one of tomorrow")
+        ),
+        ({"alora_invocation_tokens": [9, 2]}, r"'alora_invocation_tokens' is \[9, 2\]"),
+        ({"target_parameters": ["w"]}, "'target_parameters' is"),
+        ({"setting_of_tomorrow": {"a": 1}}, "'setting_of_tomorrow' is"),
     ],
 )
 def test_what_would_be_another_formula_is_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -130,6 +137,35 @@ def test_what_would_be_another_formula_is_refused(change: dict[str, Any], words:
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(FileError, match=words):
         read_adapter(tmp_path / "a", model.config)
+
+
+def test_settings_that_leave_the_formula_alone_are_read(tmp_path: Path) -> None:
+    """Those that `peft` itself writes by default are read where its own adapter is."""
+    given = drawn(small_models.model())
+    write_adapter(tmp_path / "a", given)
+    path = tmp_path / "a" / "adapter_config.json"
+    kept = json.loads(path.read_text())
+    for value in (True, False, "gaussian", "orthogonal", "eva", "mica"):
+        change = {"init_lora_weights": value, "lora_dropout": 0.1, "tomorrow": None, "exclude_modules": ["k"]}
+        path.write_text(json.dumps(kept | change))
+        assert read_adapter(tmp_path / "a", given.config).rank == 3
+
+
+@pytest.mark.parametrize("shape", [small_models.LLAMA, small_models.GPT2], ids=["peft", "own"])
+def test_an_adapter_with_nan_or_inf_is_refused(shape: dict[str, Any], tmp_path: Path) -> None:
+    for name, value in (("nan", np.nan), ("inf", np.inf)):
+        given = drawn(small_models.model(shape), "blocks.0.attn.q_proj")
+        given.tensors["blocks.0.attn.q_proj.lora_b"][1, 2] = value
+        write_adapter(tmp_path / name, given)
+        with pytest.raises(FileError, match="NaN or Inf"):
+            read_adapter(tmp_path / name, given.config)
+
+
+def test_an_adapter_that_is_opened_as_a_model_is_called_one(tmp_path: Path) -> None:
+    for name, shape in (("peft", small_models.LLAMA), ("own", small_models.GPT2)):
+        write_adapter(tmp_path / name, drawn(small_models.model(shape)))
+        with pytest.raises(FileError, match=r"LoRA adapter.*export"):
+            open_model(tmp_path / name)
 
 
 def test_tensors_of_another_model_and_halves_of_an_adapter_are_refused(tmp_path: Path) -> None:
