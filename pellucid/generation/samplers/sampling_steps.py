@@ -58,7 +58,7 @@ def append_chain(tape: Tape, logits: Ref | str, position: int, state: ChainState
         id = step("id", "argmax", scores)
     else:
         before = step("mass_before", "mass_before", probs, scores)
-        tape.describe(before, "b t v", "m", "probability of the tokens with a larger score")
+        tape.describe(before, "b t v", "m", "probability of the tokens before it in rank")
         u = draw_uniform(state.chain.seed, state.choice, len(state.new))
         id = step("id", "draw", probs, before, u=u)
     tape.describe(id, "b t", "id", "chosen token")

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from pellucid.arguments import check_bool
+from pellucid.arguments import check_bool, check_int, check_list, check_one_of, check_type
 from pellucid.errors import TokenError, UsageError
 from pellucid.generation.settings.conflicts import drop_conflicts, find_conflicts
 from pellucid.generation.settings.foreign_keys import read_generation, suggest_key
@@ -105,6 +105,7 @@ class Sampling:
         >>> Sampling.from_generation({"do_sample": True, "temperature": 0.6, "eos_token_id": 2})
         Sampling(temperature=0.6, stop_ids=(2,))
         """
+        check_type("settings", settings, Mapping, "a table of generation settings")
         return cls(**drop_conflicts(read_generation(settings), {}, DEFAULTS))
 
     def merge(self, other: "Sampling | Mapping[str, Any]") -> Self:
@@ -121,7 +122,8 @@ class Sampling:
     def to_dict(self, always: Collection[str] = ()) -> dict[str, Any]:
         """Returns what differs from the default, and the settings named in `always`, as JSON and TOML write
         it. `Sampling.read` reads it."""
-        wanted = {*always, *self.given}
+        listed = check_list("always", always, "a list of settings")
+        wanted = {*(check_one_of("always", name, SETTINGS) for name in listed), *self.given}
         return {
             name: setting.to_plain(getattr(self, name))
             for name, setting in SETTINGS.items()
@@ -130,6 +132,7 @@ class Sampling:
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """Raises where a token is beyond a model's vocabulary, or where none may be generated."""
+        check_int("vocab_size", vocab_size, least=1)
         for name in ("logit_bias", "banned_tokens", "forced_tokens", "stop_ids"):
             for id in getattr(self, name) or ():
                 if id >= vocab_size:

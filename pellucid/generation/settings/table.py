@@ -19,6 +19,7 @@ from pellucid.arguments import (
     check_int,
     check_one_of,
     check_text,
+    count_entries,
 )
 from pellucid.errors import ConfigError, UsageError, show, unknown
 from pellucid.parts.samplers import Sampler
@@ -180,10 +181,7 @@ class ListSetting(Setting):
     longest: int = MOST_TOKENS
 
     def convert(self, name: str, value: Any) -> tuple[Any, ...]:
-        values = self._list(name, value)
-        if len(values) > self.longest:
-            raise UsageError(f"{name} must have at most {self.longest:,} entries, not {len(values):,}.")
-        return tuple(self.convert_entry(name, entry) for entry in values)
+        return tuple(self.convert_entry(name, entry) for entry in self._list(name, value))
 
     def convert_entry(self, name: str, entry: Any) -> Any:
         raise NotImplementedError
@@ -191,10 +189,10 @@ class ListSetting(Setting):
     def _list(self, name: str, value: Any) -> list[Any]:
         if isinstance(value, self.single):
             return [value]
-        if isinstance(value, set | frozenset):
-            return sorted(value, key=repr)
-        if isinstance(value, list | tuple | range) or _is_row(value):
-            return list(value)
+        if isinstance(value, set | frozenset | list | tuple | range) or _is_row(value):
+            if (count := count_entries(value)) > self.longest:
+                raise UsageError(f"{name} must have at most {self.longest:,} entries, not {count:,}.")
+            return sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
         raise UsageError(f"{name} must be a list such as {show(self.example)}, not {show(value)}.")
 
     def to_plain(self, value: Any) -> Any:

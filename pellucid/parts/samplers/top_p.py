@@ -8,7 +8,10 @@ from pellucid.parts.samplers import SMALLEST_MASS, Sampler, Steps, TextLike
 
 @dataclass(frozen=True)
 class TopP(Sampler):
-    formula: ClassVar[str] = "s_i if Σ_j q_j over the more probable tokens j < p, else −∞; q = softmax(s)"
+    formula: ClassVar[str] = (
+        "s_i if i is first in rank, or Σ_j q_j over the tokens j before it in rank < p, else −∞; "
+        "q = softmax(s); rank: the largest q first, of equals the smaller id"
+    )
     source: ClassVar[str] = "Holtzman et al. 2019, arXiv:1904.09751"
     order: ClassVar[int] = 110
 

@@ -9,7 +9,8 @@ from pellucid.parts.samplers import SMALLEST_MASS, Sampler, Steps, TextLike
 @dataclass(frozen=True)
 class TypicalP(Sampler):
     formula: ClassVar[str] = (
-        "s_i if Σ_j q_j over the tokens with smaller |−ln q_j − H| < p, else −∞; q = softmax(s)"
+        "s_i if i is first in rank, or Σ_j q_j over the tokens j before it in rank < p, else −∞; "
+        "q = softmax(s); rank: the smallest |−ln q − H| first, of equals the smaller id"
     )
     source: ClassVar[str] = "Meister et al. 2022, arXiv:2202.00666"
     order: ClassVar[int] = 130

@@ -99,13 +99,14 @@ def kth_largest(x: Any, k: int) -> Any:
 
 
 def _mass_formula(index: Index, shapes: Sequence[Shape], limit: float = math.inf) -> str:
-    total = "Σ_{row} {r0} before it in order of {1}"
+    total = "Σ_{row} {r0} before it in rank by {1}, of equals the smaller v first"
     return f"{{y}} = {total}" if limit == math.inf else f"{{y}} = min({{limit}}, {total})"
 
 
 @operation(rows, _mass_formula)
 def mass_before(probs: Any, keys: Any, limit: float = math.inf) -> Any:
-    """y_i = Σ_j p_j over the tokens j before i in `sort_tokens(keys)`, at most `limit`."""
+    """y_i = Σ_j p_j over the tokens j before i in rank, at most `limit`: the largest key is first, of equals
+    the smaller id."""
     order = sort_tokens(keys)
     place = np.argsort(order, axis=-1)
     reached = np.cumsum(np.take_along_axis(probs, order, axis=-1), axis=-1)
@@ -141,7 +142,7 @@ def select(x: Any, ids: Any) -> Any:
     return np.take_along_axis(x, ids[..., None], axis=-1)[..., 0]
 
 
-@operation(_token_reads, "{y} = the v whose {0} is the largest")
+@operation(_token_reads, "{y} = the first v whose {0} is the largest")
 def argmax(scores: Any) -> Any:
     """id = the token with the largest score, of equals the smallest id, [… V] to […]."""
     ids = plain(scores).argmax(axis=-1)[..., None]
