@@ -25,7 +25,10 @@ NOTE = (
     "A token with characters of several scripts is shared between them by characters. Lost bytes are in an "
     "unknown token or in no token."
 )
-REFUSES = "{names}: has no unknown token, so it refuses to encode a text with characters that it lacks."
+REFUSES = (
+    "{names}: has no unknown token, so it refuses a document with a character or word that it lacks; here "
+    "each of them counts as a token, and its bytes as lost."
+)
 
 
 def format_comparison(comparison: "TokenizerComparison", width: int = WIDTH) -> Iterator[str]:
@@ -33,7 +36,7 @@ def format_comparison(comparison: "TokenizerComparison", width: int = WIDTH) -> 
     yield from format_columns(list(_make_rows(comparison.tokenizers)), width, fixed=2)
     yield ""
     yield from wrap(NOTE, width)
-    refusing = [one.name for one in comparison.tokenizers if one.refuses and one.total.unknown]
+    refusing = [one.name for one in comparison.tokenizers if one.total.refused_documents]
     yield from wrap(REFUSES.format(names=", ".join(refusing)), width) if refusing else ()
 
 
@@ -58,6 +61,8 @@ def _make_rows(uses: "Sequence[TokenizerUse]") -> Iterator[list[str]]:
     yield row("unknown tokens", lambda one: f"{one.total.unknown:,}")
     yield row("lost bytes", lambda one: f"{one.total.lost_bytes:,}")
     documents = f"{text.documents:,}"
+    if any(one.refuses for one in uses):
+        yield row("documents refused", lambda one: f"{one.total.refused_documents:,}", documents)
     yield row("documents decoded exactly", lambda one: f"{one.total.exact_documents:,}", documents)
     yield row("tokens of one byte", lambda one: _share(one.total.single_bytes, one))
     yield row("tokens of part of a character", lambda one: _share(one.total.partial_characters, one))

@@ -104,6 +104,7 @@ def _as_data(counts: TokenizationCounts) -> dict[str, Any]:
         "tokens": counts.tokens,
         "bytes_per_token": _finite(counts.bytes_per_token),
         "unknown_tokens": counts.unknown,
+        "documents_refused": counts.refused_documents,
         "lost_bytes": counts.lost_bytes,
         "documents_decoded_exactly": counts.exact_documents,
         "single_byte_tokens": counts.single_bytes,
@@ -141,9 +142,10 @@ def compare_tokenizers(
         for text in documents:
             for one, tokenizer, found in zip(tokenizers, complete, counts, strict=True):
                 try:
-                    found[domain] += count_document(tokenizer, text)
+                    counted = count_document(tokenizer, text)
                 except TokenError as error:
                     raise TokenError(f"{one.name} cannot encode {domain}: {error}") from None
+                found[domain] += counted if tokenizer is one.tokenizer else _count_refusal(counted)
             progress(len(text.encode()))
     return TokenizerComparison(
         [
@@ -165,6 +167,12 @@ def count_document(tokenizer: Tokenizer, text: str) -> TokenizationCounts:
     pieces = [count_tokens(tokenizer, piece) for piece in (chunks(text) if can_chunk(tokenizer) else [text])]
     exact = int(all(piece.exact_documents for piece in pieces))
     return replace(sum(pieces, NOTHING), documents=1, exact_documents=exact)
+
+
+def _count_refusal(counts: TokenizationCounts) -> TokenizationCounts:
+    """Returns the counts of a document for a tokenizer that was given an unknown token to be compared at all:
+    it has none of its own, and refuses a document that needs one."""
+    return replace(counts, unknown=0, refused_documents=int(counts.unknown > 0))
 
 
 def _read_domain(name: str, field: str, on_bad_file: str) -> Iterator[str]:

@@ -148,8 +148,9 @@ class Chat:
 
     def __init__(self, template: str, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.ids, control, pattern = _special(tokenizer)
-        self._parts = re.compile(f"({pattern})") if pattern else None
+        self._parsed, control = _list_parsed(tokenizer)
+        longest_first = sorted(self._parsed, key=len, reverse=True)
+        self._parts = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
         self._ends = re.compile("|".join(map(re.escape, control)) or r"(?!)")
         if control and isinstance(tokenizer, StandardTokenizer):
             self._need_pieces(control[0])
@@ -183,7 +184,7 @@ class Chat:
         except ConfigError:
             return None
         last = [id for id, counts in zip(ids, counted, strict=True) if counts][-1:]
-        return last[0] if last and last[0] in self.ids.values() else None
+        return last[0] if last and last[0] in {token.id for token in self._parsed.values()} else None
 
     def encode(self, messages: Sequence[Message]) -> EncodedChat:
         """Returns the ids of a conversation, and which of them the assistant wrote.
@@ -239,22 +240,35 @@ class Chat:
     def _encode(self, text: str, mark: str) -> list[int]:
         """Returns the ids of a rendered text: special tokens are parsed, text between them is ordinary."""
         ids: list[int] = []
-        for i, piece in enumerate(self._parts.split(text) if self._parts else [text]):
+        # Blanks beside a token are removed afterwards: a pattern that has them is quadratic in a run of them.
+        pieces = self._parts.split(text)
+        for i in range(1, len(pieces), 2):
+            token = self._parsed[pieces[i]]
+            pieces[i - 1] = pieces[i - 1].rstrip() if token.lstrip else pieces[i - 1]
+            pieces[i + 1] = pieces[i + 1].lstrip() if token.rstrip else pieces[i + 1]
+        for i, piece in enumerate(pieces):
             if i % 2:
-                ids.append(self.ids[piece] if piece in self.ids else self.ids[piece.strip()])
+                ids.append(self._parsed[piece].id)
             elif piece:
                 ids += self.tokenizer.encode(piece.replace(mark, "") if mark else piece)
         return ids
 
 
-def _special(tokenizer: Tokenizer) -> tuple[dict[str, int], list[str], str]:
-    """Returns the ids of all tokens that are parsed in a rendered text, the names of the special ones, and a
-    pattern for all of them, the longest first; lstrip and rstrip include the spaces beside a token."""
+class _ParsedToken(NamedTuple):
+    """A token that is parsed in a rendered text, and on which sides it includes the blanks."""
+
+    id: int
+    lstrip: bool = False
+    rstrip: bool = False
+
+
+def _list_parsed(tokenizer: Tokenizer) -> tuple[dict[str, _ParsedToken], list[str]]:
+    """Returns all tokens that are parsed in a rendered text, by name, and the names of the special ones."""
     if not isinstance(tokenizer, StandardTokenizer):
-        ids, names = tokenizer.special_tokens, tokenizer.special.names()
-        return ids, names, "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    entries = sorted(tokenizer.file["added_tokens"], key=lambda entry: -len(entry["content"]))
-    pattern = "|".join(
-        r"\s*" * entry["lstrip"] + re.escape(entry["content"]) + r"\s*" * entry["rstrip"] for entry in entries
-    )
-    return dict(tokenizer.added), [entry["content"] for entry in entries if entry["special"]], pattern
+        names = tokenizer.special.names()
+        return {name: _ParsedToken(tokenizer.special_tokens[name]) for name in names}, names
+    entries = tokenizer.file["added_tokens"]
+    parsed = {
+        entry["content"]: _ParsedToken(entry["id"], entry["lstrip"], entry["rstrip"]) for entry in entries
+    }
+    return parsed, [entry["content"] for entry in entries if entry["special"]]

@@ -4,6 +4,7 @@ The `tokenizers` library says what the file means. Byte-level BPE is encoded by 
 ranks, which gives the same ids many times faster; a test holds the two equal.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from pellucid.arguments import check_text, check_type
 from pellucid.errors import FileError, TokenError
 from pellucid.text import alphabet
 from pellucid.text.folder import folder_files
+from pellucid.text.growth import check_growth
 from pellucid.text.native import call_native
 from pellucid.text.tokenizer import (
     ByteDecodeStream,
@@ -24,6 +27,7 @@ from pellucid.text.tokenizer import (
     Tokenizer,
     check_encodable,
     check_id,
+    check_id_list,
     show_blanks,
 )
 
@@ -50,8 +54,8 @@ def _with_the_rest(pattern: str) -> str:
 
 LARGEST_ID = 1 << 24
 LONG_TEXT = 8_192
-"""Characters from which on the library encodes without offsets, and other threads run meanwhile; the call
-itself takes longer."""
+"""Characters or ids from which on the library is given a batch of one, so that other threads run meanwhile;
+the call itself takes longer, and encodes without offsets."""
 CONTEXT = 4
 """Tokens of left context that a streaming decoder keeps; a character has at most as many bytes."""
 T = TypeVar("T")
@@ -60,6 +64,7 @@ T = TypeVar("T")
 class StandardTokenizer(Tokenizer):
     def __init__(self, text: str, special: Special, kind: str = "", name: str = "tokenizer.json") -> None:
         self.text, self.special, self.name = text, special, name
+        self._check_steps()  # first: the library applies them to added tokens when it reads the file
         self.library = self._open_library()
         self.library.encode_special_tokens = True  # a user's text cannot name a special token
         if max(self.library.get_vocab().values(), default=0) >= LARGEST_ID:
@@ -195,11 +200,14 @@ class StandardTokenizer(Tokenizer):
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
         check_encodable(text)
         if fast := self._fast:
-            return self._call(
-                lambda: (
-                    fast.encode(text, allowed_special="all") if parse_special else fast.encode_ordinary(text)
+            with contextlib.suppress(TokenError):  # a run of a million blanks is too much for its stack
+                return self._call(
+                    lambda: (
+                        fast.encode(text, allowed_special="all")
+                        if parse_special
+                        else fast.encode_ordinary(text)
+                    )
                 )
-            )
         library = self._parsing if parse_special else self.library
         if len(text) > LONG_TEXT:
             encode = library.encode_batch_fast
@@ -210,7 +218,9 @@ class StandardTokenizer(Tokenizer):
         if (fast := self._fast) is None:
             return super().encode_array(text)
         check_encodable(text)
-        return self._call(lambda: fast.encode_to_numpy(text, disallowed_special=()))
+        with contextlib.suppress(TokenError):  # as above
+            return self._call(lambda: fast.encode_to_numpy(text, disallowed_special=()))
+        return super().encode_array(text)
 
     def encode_spans(self, text: str) -> tuple[Ids, Ids]:
         if not self.byte_level:
@@ -227,12 +237,14 @@ class StandardTokenizer(Tokenizer):
     def encode_bytes(self, data: bytes) -> list[int]:
         """Returns the ids of any bytes; `decode_bytes` inverts it. For byte-level tokenizers."""
         ids: list[int] = []
-        for text, stray in _STRAY.findall(data.decode("utf-8", "surrogateescape")):
+        for text, stray in _STRAY.findall(
+            check_type("data", data, bytes, "bytes").decode("utf-8", "surrogateescape")
+        ):
             ids += self.encode(text) if text else [self._byte_ids[ord(stray) - 0xDC00]]
         return ids
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        return b"".join(self.bytes_of(id) for id in ids)
+        return b"".join(self._bytes[id] for id in check_id_list(ids, self.vocab_size))
 
     @cached_property
     def _byte_ids(self) -> dict[int, int]:
@@ -243,6 +255,10 @@ class StandardTokenizer(Tokenizer):
     @cached_property
     def _parsing(self) -> Any:
         return self._open_library()
+
+    def _check_steps(self) -> None:
+        with contextlib.suppress(ValueError, RecursionError):  # not JSON: the library says so
+            check_growth(json.loads(self.text), self.name)
 
     def _open_library(self) -> "tokenizers.Tokenizer":
         import tokenizers
@@ -264,7 +280,9 @@ class StandardTokenizer(Tokenizer):
     def decode(self, ids: Iterable[int]) -> str:
         if self.byte_level:
             return self.decode_bytes(ids).decode("utf-8", "replace")
-        found = [check_id(id, self.vocab_size) for id in ids]
+        found = list(check_id_list(ids, self.vocab_size))
+        if len(found) > LONG_TEXT:
+            return self._call(lambda: str(self.library.decode_batch([found], skip_special_tokens=False)[0]))
         return self._call(lambda: str(self.library.decode(found, skip_special_tokens=False)))
 
     def decode_stream(self) -> DecodeStream:
@@ -274,7 +292,7 @@ class StandardTokenizer(Tokenizer):
     def byte_tokens(self) -> frozenset[int]:
         """The ids of <0x00> … <0xFF>, where the decoder reads runs of them as UTF-8."""
         decoder = self.file.get("decoder") or {}
-        if "ByteFallback" not in {step["type"] for step in (decoder, *decoder.get("decoders", ()))}:
+        if "ByteFallback" not in {step.get("type") for step in (decoder, *decoder.get("decoders", ()))}:
             return frozenset()
         return frozenset(id for id, token in self._tokens.items() if re.fullmatch("<0x[0-9A-F]{2}>", token))
 
@@ -292,11 +310,9 @@ class StandardTokenizer(Tokenizer):
     def offsets(self, text: str) -> list[tuple[int, int]]:
         if not self.byte_level:
             starts = [0]
-            for letter in text:
+            for letter in check_encodable(text):
                 starts.append(starts[-1] + len(letter.encode()))
-            return [
-                (starts[a], starts[b]) for a, b in self._encoding(check_encodable(text), self.library).offsets
-            ]
+            return [(starts[a], starts[b]) for a, b in self._encoding(text, self.library).offsets]
         found, end = [], 0
         for id in self.encode(text):
             start, end = end, end + len(self.bytes_of(id))
@@ -305,7 +321,7 @@ class StandardTokenizer(Tokenizer):
 
     def id_of(self, token: str) -> int | None:
         try:
-            id: int | None = self.library.token_to_id(token)
+            id: int | None = self.library.token_to_id(check_text("token", token))
         except UnicodeEncodeError:  # half of a surrogate pair
             return None
         return id

@@ -43,6 +43,8 @@ class TokenizationCounts:
     """Tokens that begin or end inside a character, such as those of byte fallback."""
     exact_documents: int
     """Documents that decode(encode(text)) returns exactly."""
+    refused_documents: int = 0
+    """Documents that the tokenizer refuses, since it has no unknown token for what it lacks."""
 
     def __add__(self, other: "TokenizationCounts") -> "TokenizationCounts":
         return TokenizationCounts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

@@ -2,14 +2,15 @@
 
 import codecs
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pellucid.errors import TokenError
+from pellucid.arguments import check_bool, check_int, check_iterator, check_path, check_text
+from pellucid.errors import TokenError, UsageError
 from pellucid.format import escape_controls
 from pellucid.text.folder import write_folder
 
@@ -119,10 +120,11 @@ class Tokenizer(ABC):
 
     def save(self, folder: str | Path, force: bool = False) -> None:
         """Writes those files into a new folder; `force` replaces a tokenizer folder that Pellucid wrote."""
-        write_folder(Path(folder), self.files(), force)
+        write_folder(Path(check_path("folder", folder)), self.files(), check_bool("force", force))
 
     def id_of(self, token: str) -> int | None:
         """Returns the id of a token, or None where the vocabulary does not have it."""
+        check_text("token", token)
         return next((id for id in range(self.vocab_size) if self.token(id) == token), None)
 
 
@@ -152,7 +154,7 @@ class ByteDecodeStream(DecodeStream):
 def check_encodable(text: str) -> str:
     """Returns the text; one that UTF-8 cannot encode is refused."""
     try:
-        text.encode("utf-8")
+        check_text("text", text).encode("utf-8")
     except UnicodeEncodeError as error:
         raise TokenError(
             f"character {error.start} of the text is half of a surrogate pair, {text[error.start]!r}, "
@@ -163,6 +165,20 @@ def check_encodable(text: str) -> str:
 
 def check_id(id: int, vocab_size: int) -> int:
     """Returns the id; one outside the vocabulary is refused."""
+    if type(id) is not int:
+        try:
+            id = check_int("id", id)
+        except UsageError as error:
+            raise TokenError(str(error)) from None
     if not 0 <= id < vocab_size:
         raise TokenError(f"no token has the id {id}; ids go from 0 to {vocab_size - 1}.")
     return id
+
+
+def check_id_list(ids: Iterable[int], vocab_size: int) -> Iterator[int]:
+    """Yields the ids of what lists them; one outside the vocabulary is refused."""
+    try:
+        listed = check_iterator("ids", ids, "a list of ids")
+    except UsageError as error:
+        raise TokenError(str(error)) from None
+    return (check_id(id, vocab_size) for id in listed)

@@ -20,6 +20,7 @@ from pellucid.text.tokenizer import (
     Tokenizer,
     check_encodable,
     check_id,
+    check_id_list,
 )
 
 
@@ -72,7 +73,7 @@ class WordLevelTokenizer(Tokenizer):
         if not parse_special:
             return self._plain(text)
         ids, start = [], 0
-        for found in self._specials.finditer(text):
+        for found in self._specials.finditer(check_encodable(text)):
             ids += [*self._plain(text[start : found.start()]), self._ids[found[0]]]
             start = found.end()
         return ids + self._plain(text[start:])
@@ -107,7 +108,7 @@ class WordLevelTokenizer(Tokenizer):
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         found, at, bytes_before = [], 0, 0
-        for match in self.pattern.finditer(text):
+        for match in self.pattern.finditer(check_encodable(text)):
             bytes_before += len(text[at : match.start()].encode())
             end = bytes_before + len(match[0].encode())
             found.append((bytes_before, end))
@@ -169,7 +170,7 @@ class CharacterTokenizer(WordLevelTokenizer):
         return 4  # bytes of a character, known or unknown
 
     def decode(self, ids: Iterable[int]) -> str:
-        return "".join(self.token(id) for id in ids)
+        return "".join(self.words[id] for id in check_id_list(ids, self.vocab_size))
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class WordTokenizer(WordLevelTokenizer):
         return "words"
 
     def decode(self, ids: Iterable[int]) -> str:
-        return " ".join(self.token(id) for id in ids)
+        return " ".join(self.words[id] for id in check_id_list(ids, self.vocab_size))
 
     def decode_stream(self) -> DecodeStream:
         return _WordDecodeStream(self)

@@ -7,7 +7,8 @@ import pytest
 
 from pellucid.cost import cost_of_unembedding
 from pellucid.data.tokenizer_comparison import TokenizerInput, compare_tokenizers, count_document
-from pellucid.errors import ConfigError, FileError, UsageError
+from pellucid.errors import ConfigError, FileError, TokenError, UsageError
+from pellucid.interop.resolve import open_tokenizer
 from pellucid.text import chunking
 from pellucid.text.kinds import train
 from pellucid.text.tokenization_counts import count_tokens
@@ -55,9 +56,24 @@ def test_a_tokenizer_that_refuses_a_character_is_compared_all_the_same(texts: li
     characters = CharacterTokenizer(tuple("abcdefghijklmnopqrstuvwxyz "))
     found = compare_tokenizers([TokenizerInput("letters", characters)], texts)
     use = found.tokenizers[0]
-    assert use.refuses and use.vocab_size == 27 and use.total.unknown > 0
-    assert use.domains[texts[1]].unknown == 0
+    assert use.refuses and use.vocab_size == 27 and use.total.lost_bytes > 0
     assert "letters: has no unknown token" in str(found)
+    assert use.domains[texts[1]].refused_documents == 0
+
+
+def test_a_tokenizer_without_an_unknown_token_has_none_and_refuses_documents(texts: list[str]) -> None:
+    characters = CharacterTokenizer(tuple("abcdefghijklmnopqrstuvwxyz "))
+    names = "letters", "letters and another"
+    found = compare_tokenizers(
+        [TokenizerInput(names[0], characters), TokenizerInput(names[1], characters.with_unknown())], texts
+    )
+    plain, complete = found.tokenizers
+    assert plain.total.unknown == 0 < complete.total.unknown
+    assert plain.total.refused_documents == 1 and complete.total.refused_documents == 0
+    with pytest.raises(TokenError):
+        characters.encode(Path(texts[0]).read_text())
+    data = plain.as_data()
+    assert (data["unknown_tokens"], data["documents_refused"]) == (0, 1)
 
 
 def test_generated_stories_are_a_domain() -> None:
@@ -83,3 +99,12 @@ def test_the_data_is_json_with_a_format_number(texts: list[str]) -> None:
     assert (again["format"], again["version"]) == ("pellucid-tokenizer-comparison", 1)
     scripts = again["tokenizers"][0]["scripts"].values()
     assert sum(script["bytes"] for script in scripts) == again["tokenizers"][0]["bytes"]
+
+
+def test_a_file_without_a_decoder_is_compared(texts: list[str], tmp_path: Path) -> None:
+    model = {"type": "BPE", "vocab": {"e": 0, "ee": 1}, "merges": [["e", "e"]]}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({"version": "1.0", "added_tokens": [], "decoder": None, "model": model}))
+    tokenizer = open_tokenizer(path)
+    found = compare_tokenizers([TokenizerInput("bpe", tokenizer)], texts[1:]).tokenizers[0].total
+    assert found.tokens == 2 and found.lost_bytes == found.bytes - 3  # the "e" of "one", the "ee" of "three"

@@ -16,6 +16,7 @@ from pellucid.text.kinds import train
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
 from pellucid.text.word_level import WordTokenizer
+from tests.growth import assert_not_quadratic
 
 SMOLLM2 = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
@@ -177,6 +178,20 @@ def test_tokens_that_take_the_spaces_beside_them_do_so(tokenizer: StandardTokeni
         ids = chat.prompt(talk)
     settings = {"chat_template": HEADERS, "add_generation_prompt": True, "return_dict": True}
     assert ids == theirs.apply_chat_template(talk, tokenize=True, **settings)["input_ids"]
+
+
+def test_blanks_before_a_token_that_takes_them_take_a_time_in_proportion(
+    tokenizer: StandardTokenizer,
+) -> None:
+    file = json.loads(tokenizer.text)
+    for entry in file["added_tokens"]:
+        entry["lstrip"] = entry["rstrip"] = True
+    strips = StandardTokenizer(json.dumps(file), tokenizer.special, "bpe")
+    with Chat("{{ messages[0].content }}", strips) as chat:
+        assert_not_quadratic(lambda n: lambda: chat._encode(" " * n + "a", ""), 2_000)
+        assert chat._encode("a" + 9 * " \n" + "<|turn|>" + 9 * "\t " + "a", "") == chat._encode(
+            "a<|turn|>a", ""
+        )
 
 
 def test_a_list_of_words_can_talk_as_well() -> None:

@@ -428,3 +428,35 @@ def test_special_tokens_are_found_by_name(kind: str) -> None:
     names = tokenizer.special_tokens
     assert set(tokenizer.special.names()) <= names.keys()
     assert all(tokenizer.token(id) == name for name, id in names.items())
+
+
+def test_a_text_that_is_too_much_for_the_faster_encoder_is_encoded_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Overflowing:
+        def __getattr__(self, name: str) -> object:
+            raise RuntimeError("StackOverflow")
+
+    tokenizer = train("bpe", [STORY], 300)
+    assert isinstance(tokenizer, StandardTokenizer) and tokenizer._fast is not None
+    wanted = tokenizer.encode("the cat <end>"), tokenizer.encode("the cat <end>", parse_special=True)
+    monkeypatch.setitem(vars(tokenizer), "_fast", Overflowing())
+    assert (tokenizer.encode("the cat <end>"), tokenizer.encode("the cat <end>", True)) == wanted
+    assert tokenizer.encode_array("the cat <end>").tolist() == wanted[0]
+
+
+def test_many_ids_are_decoded_as_few_are_and_while_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library lets go of the interpreter for a batch, and not for one text."""
+    tokenizer = TRAINED["wordpiece"]
+    assert isinstance(tokenizer, StandardTokenizer) and not tokenizer.byte_level
+    ids = tokenizer.encode("the cat sat. ") * LONG_TEXT
+    real, batches = tokenizer.library, list[int]()
+    assert max(ids) < tokenizer.vocab_size
+
+    class Library:
+        def decode_batch(self, many: list[list[int]], **settings: bool) -> list[str]:
+            batches.append(len(many))
+            return real.decode_batch(many, **settings)
+
+    monkeypatch.setattr(tokenizer, "library", Library())
+    assert tokenizer.decode(ids) == real.decode(ids, skip_special_tokens=False) and batches == [1]

@@ -22,6 +22,7 @@ exponent of at most two.
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -98,8 +99,8 @@ def _parse(schema: str) -> Any:
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} comes twice")
+        counts = Counter(name for name, _ in pairs)
+        raise ValueError(f"the key {counts.most_common(1)[0][0]!r} comes twice")
     return found
 
 

@@ -42,7 +42,7 @@ class BadFilesError(FileError):
 
 
 def check_choice(on_bad_file: str) -> None:
-    if on_bad_file not in CHOICES:
+    if not isinstance(on_bad_file, str) or on_bad_file not in CHOICES:
         raise ConfigError(unknown("on_bad_file", on_bad_file, CHOICES))
 
 

@@ -11,6 +11,7 @@ from pellucid.errors import UsageError
 from pellucid.generation.constraints import json_schema
 from pellucid.generation.constraints.automaton import Automaton
 from pellucid.generation.constraints.json_schema import KEYWORDS, OF_TYPE, compile_json_schema
+from tests.growth import assert_not_quadratic
 
 
 def compile_schema(**schema: Any) -> Automaton:
@@ -203,3 +204,12 @@ def test_the_tables_name_every_keyword() -> None:
     assert not [word for word in [*words, *OF_TYPE] if not any(word in line for line in table)]
     page = Path(__file__).parents[3] / "docs" / "constrained-output.md"
     assert not [line for line in table if line not in page.read_text("utf-8").splitlines()]
+
+
+def test_a_key_that_comes_twice_among_many_is_found_in_proportion_to_their_number() -> None:
+    def refuse(keys: int) -> None:
+        entries = ",".join(f'"{i}":1' for i in [*range(keys), keys - 1])
+        with pytest.raises(UsageError, match=f"'{keys - 1}' comes twice"):
+            compile_json_schema(f"{{{entries}}}")
+
+    assert_not_quadratic(lambda n: lambda: refuse(n), 2_000)
