@@ -58,6 +58,8 @@ def serve(
 
     Programs that take a base URL of that API work unchanged. This machine alone can ask, unless --host says
     otherwise, and no web page can. Ctrl-C or SIGTERM lets running answers end first; a second one does not.
+    Exit code 0 after SIGTERM, and 3 where the engine ended twice within an hour: a service manager can start
+    the server again.
     """
     from pellucid.server.http.key_file import find_key
     from pellucid.server.model_name import check_model_name, make_model_name

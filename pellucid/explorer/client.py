@@ -20,12 +20,14 @@ import pellucid
 from pellucid import errors
 from pellucid.errors import PellucidError, ResourceError
 from pellucid.explorer.process import MOST_ANSWER, MOST_LINE, MOST_WAITING
+from pellucid.restarts import RestartLimit
 
 THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """One BLAS thread: two of them spin while they wait for each other. NumPy reads this when it is imported."""
 START_SECONDS, ANSWER_SECONDS, RUN_SECONDS = 300.0, 60.0, 3600.0
 """Limits of opening a source, of an answer, and of an answer that computes for long."""
 MOST_RESTARTS = 3
+"""Within an hour."""
 
 
 class ExplorerWorker:
@@ -43,7 +45,7 @@ class ExplorerWorker:
         self._ids = itertools.count(1)
         self._reader: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
-        self._restarts = 0
+        self._restarts = RestartLimit(MOST_RESTARTS)
         self._is_closed = False
 
     @classmethod
@@ -128,10 +130,10 @@ class ExplorerWorker:
                 return
             if self._is_closed:
                 raise ResourceError("the explorer is closed.")
-            if self._restarts >= MOST_RESTARTS:
+            if not self._restarts.allow():
                 again = f"`pellucid explore {self.source}` starts it anew."
-                raise ResourceError(f"the explorer's process ended {self._restarts + 1} times. {again}")
-            self._restarts += 1
+                times = f"{MOST_RESTARTS + 1} times within an hour"
+                raise ResourceError(f"the explorer's process ended {times}. {again}")
             await self._start()
 
     async def _start(self) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pellucid
+from pellucid.arguments import check_int, check_type
 from pellucid.errors import PellucidError, UsageError
 from pellucid.explain.address import parse
 from pellucid.explain.trace import Trace
@@ -27,11 +28,14 @@ from pellucid.explorer.question import ask
 from pellucid.explorer.session import Session
 from pellucid.files import check_output, make_page_kind, new_file
 from pellucid.format import format_bytes
+from pellucid.workbench.prompts import propose_command
 
 MARK = b'<meta name="generator" content="pellucid explore">'
 PAGE = make_page_kind("an exported page", MARK)
 LARGEST = 5_000_000
 """The default size of a page in bytes."""
+LARGEST_FRAME = 1_000_000
+"""The bytes of a page that a notebook holds, where they are escaped: one of more is slow to open."""
 LIKELIEST = 8
 """The next tokens whose whole path to the embeddings is in the page."""
 ATTENTION_ROWS = 16
@@ -65,7 +69,8 @@ def write_page(
     if request is not None:
         session.run(request)
     elif session.model is not None:
-        raise UsageError("an exported page needs a prompt: give one after the model.")
+        example = propose_command("explore", source)
+        raise UsageError(f"an exported page needs a prompt, for example: {example} --export {path}")
     text = write_html(session, session.get_trace(None), at=at, size=size, progress=progress)
     with new_file(path, PAGE, force) as file:
         file.write(text.encode())
@@ -102,15 +107,23 @@ def write_html(
     return make_document(page.answers, title)
 
 
-def make_page(trace: Trace, size: int = LARGEST) -> "TracePage":
-    """Returns the page of a trace, which a notebook shows in a frame.
+def make_page(trace: Trace, size: int | None = None) -> "TracePage":
+    """Returns the page of a trace, of about `size` bytes at most.
+
+    A notebook shows it in a frame, and keeps it: a page above 1 MB is named there instead, for `save`.
+    Without a size it is at most 1 MB, or 5 MB where its screens alone take more than that.
 
     >>> page = pellucid.trace("abcd", "A B").page()
     >>> page.html.startswith("<!doctype html>")
     True
     """
-    session = Session(trace=trace)
-    return TracePage(write_html(session, session.get_trace(None), size=size), str(trace.run.get("model", "")))
+    check_type("trace", trace, Trace, "a Trace", "`pellucid.trace` returns one.")
+    most = LARGEST if size is None else check_int("size", size, least=0)
+    session, name = Session(trace=trace), str(trace.run.get("model", ""))
+    if size is None:
+        with contextlib.suppress(UsageError):  # the screens alone may take more
+            return TracePage(write_html(session, session.get_trace(None), size=LARGEST_FRAME), name)
+    return TracePage(write_html(session, session.get_trace(None), size=most), name)
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,8 +137,10 @@ class TracePage:
         return f"<TracePage of {self.model}: {format_bytes(len(self.html.encode()))}>"
 
     def _repr_html_(self) -> str:
-        from pellucid.notebook import escape_html
+        from pellucid.notebook import escape_html, line
 
+        if len(self.html.encode()) > LARGEST_FRAME:
+            return line(f'{self!r}: `page.save("trace.html")` writes it, for a browser')
         # a frame of its own origin: the page can neither read nor change the notebook
         look = 'sandbox="allow-scripts" width="100%" height="720" style="border:0"'
         return f'<iframe title="{escape_html(repr(self))}" {look} srcdoc="{_escape(self.html)}"></iframe>'

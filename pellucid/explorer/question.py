@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LARGEST_TEXT = 4096
 """Characters of a text parameter without a bound of its own."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
-_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_FLOAT = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]++)?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 

@@ -31,9 +31,9 @@ from pellucid.explorer.size import RunSize, estimate_size, find_most_tokens
 from pellucid.explorer.weights import HeldWeights
 from pellucid.format import format_bytes, pluralize
 from pellucid.interop.quantizing import check_weights
-from pellucid.interop.resolve import is_run
+from pellucid.interop.resolve import is_run, make_label
 from pellucid.model.device_memory import get_free_memory
-from pellucid.pretrained import as_lazy, parameter_count
+from pellucid.pretrained import as_lazy, parameter_count, shorten_model_path
 from pellucid.reference.tape import Tape
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
@@ -72,9 +72,9 @@ def read_ledger_file(source: str) -> "LedgerRecord | None":
 
 
 def shorten_path(source: str) -> str:
-    """Returns the last part of a path; a model's name as it is."""
-    path = Path(source)
-    return path.name if len(path.parts) > 1 and path.exists() else source
+    """Returns the last part of a path; a model's name as it is, and that of a file of the library."""
+    path = Path(label := make_label(source))
+    return shorten_model_path(path) if len(path.parts) > 1 and path.exists() else label
 
 
 class Session:

@@ -5,6 +5,7 @@ import gc
 import re
 import socket
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +72,7 @@ def serve(
         access = make_serve_access(get_port(listening), address, key, allow_hosts)
         # "auto" is decided by the engine: the process that listens does not import torch
         named = None if weights == "auto" else weights
-        pretrained = with_weights(open_model(model), named)
+        pretrained = replace(with_weights(open_model(model), named), name=name)  # clients know that name
         url = make_url(address, access.port)
         # the very folder: of a run that goes on, the newest model may be another when the engine opens it
         path = str(pretrained.provenance.path)
@@ -82,6 +83,9 @@ def serve(
 
         def say_ready(ready: "EngineReady") -> None:
             room = f"{pluralize(ready.slots, 'slot')} of {ready.capacity:,} tokens"
+            if ready.capacity < (context := pretrained.config.context_length):
+                served.limit_context(ready.capacity)
+                room += f" (the model declares {context:,}, for which there is no memory)"
             size = format_bytes(ready.cache_bytes)
             say(f"{url}/v1 serves {name} with {room}; the cache takes up to {size}.")
             say(make_curl_line(url, pretrained, key is not None, key_file))
@@ -112,24 +116,26 @@ async def run_until_signal(
     say_ready: Callable[["EngineReady"], None],
 ) -> int | None:
     """Serves until a signal comes and running answers are given, and returns it; raises where the model does
-    not load. Requests are answered while it loads: `/health` says so, and others are refused."""
+    not load, or the engine is given up. Requests are answered while it loads: `/health` says so, and others
+    are refused."""
 
-    async def load() -> None:
+    async def run_engine() -> None:
         try:
             say_ready(await engine.start())
+            await engine.run_until_given_up()
         except BaseException:
-            server.should_exit = True
+            server.end()
             raise
 
-    loading = asyncio.create_task(load())
+    running = asyncio.create_task(run_engine())
     try:
         await server.serve([listening])
-        if loading.done():
-            loading.result()
+        if running.done():
+            running.result()
         return server.ended_by
     finally:
-        loading.cancel()
-        await asyncio.gather(loading, return_exceptions=True)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
         await asyncio.gather(engine.close(), served.close())
 
 

@@ -1,7 +1,7 @@
 """What the endpoints share: the model that is served, and the engine that runs it in another process."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Protocol
 
@@ -83,6 +83,12 @@ class ServedModel:
         path = self.pretrained.provenance.path
         self.explorer = AnswerExplorer(path, self.answers, self.source, self.weights)
         self.encoder = PromptEncoder(self.pretrained)
+
+    def limit_context(self, capacity: int) -> None:
+        """Makes requests keep to slots of that many tokens, which are fewer than the model's context."""
+        config = replace(self.pretrained.config, context_length=capacity)
+        self.pretrained = replace(self.pretrained, config=config)
+        self.encoder.context = capacity
 
     async def close(self) -> None:
         """Ends what was started to answer requests, apart from the engine."""

@@ -195,7 +195,7 @@ def run_command(*arguments: str, **variables: str) -> Iterator[Server]:
 
 def test_a_server_answers_who_has_the_key_shows_it_nowhere_and_ends(tmp_path: Path) -> None:
     """Also where the reader of its output has left before it ends."""
-    model, asked = str(save_model(tmp_path / "tiny")), {"prompt": "the", "max_tokens": 3}
+    model, asked = str(save_model(tmp_path / "tiny")), {"prompt": "the", "max_tokens": 3, "temperature": 0}
     options = ("--name", "org/tiny", "--allow-host", "tiny.example", "--slots", "2")
     with run_command(model, *options, **{VARIABLE: KEY}) as server:
         process = server.process

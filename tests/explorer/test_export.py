@@ -1,5 +1,6 @@
 """A trace as one file: every answer under its question, within a size, the same bytes each time."""
 
+import html
 import json
 from collections import Counter
 from dataclasses import replace
@@ -154,3 +155,12 @@ def test_a_notebook_shows_a_trace_in_a_frame_without_rights() -> None:
     assert (
         frame.count('srcdoc="') == 1 and '"' not in frame.partition('srcdoc="')[2].partition('"></iframe>')[0]
     )
+
+
+def test_a_page_adds_at_most_two_megabytes_to_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = pellucid.trace("abcd", "A B C", target="D", update="adamw").page()
+    assert len(page.html.encode()) < 1_000_000 and len(page._repr_html_()) < 2_000_000
+    large = TracePage(page.html + " " * 1_000_000, "abcd")
+    assert len(large._repr_html_()) < 500 and 'page.save("trace.html")' in html.unescape(large._repr_html_())
+    monkeypatch.setattr("pellucid.explorer.export.LARGEST_FRAME", 1000)  # the screens alone take more
+    assert len(pellucid.trace("abcd", "A").page().html) > 1000

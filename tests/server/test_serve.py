@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import FileError, PellucidError, UsageError
+from pellucid.errors import FileError, PellucidError, ResourceError, UsageError
 from pellucid.server.engine.client import MODULE
 from pellucid.server.engine.lines import EngineReady
 from pellucid.server.http.bind import bind, get_port
@@ -167,13 +167,18 @@ def ask_whole(served: Served, **body: Any) -> tuple[Answer, float]:
     ("module", "model", "count"),
     [(STAND_IN, "tiny_model", 100), pytest.param(MODULE, "small_model", 500, marks=pytest.mark.torture)],
 )
-def test_a_killed_engine_ends_every_answer_with_an_error_and_is_started_again_once(
+def test_a_killed_engine_ends_every_answer_with_an_error_and_is_started_again_once_an_hour(
     tmp_path: Path, request: pytest.FixtureRequest, module: str, model: str, count: int
 ) -> None:
-    """Kill −9 in the middle of five streams, a whole answer and one that waits; then once more."""
+    """Kill −9 in the middle of five streams, a whole answer and one that waits; then once more, which ends
+    the server: its last answers are errors, and a service manager sees exit code 3."""
     slow = shutil.copytree(request.getfixturevalue(model), tmp_path / "slow")
     many = {"max_tokens": count, "min_new_tokens": count}
-    with run_served(slow, module=module, slots=6) as served, ThreadPoolExecutor(8) as pool:
+    with (  # noqa: PT012
+        pytest.raises(ResourceError, match="second time within an hour") as given_up,
+        run_served(slow, module=module, slots=6) as served,
+        ThreadPoolExecutor(8) as pool,
+    ):
         begun = list[Any]()
         asked = [pool.submit(read_events, served, begun, **many) for _ in range(5)]
         wait_until(lambda: len(begun) == 5)
@@ -193,12 +198,13 @@ def test_a_killed_engine_ends_every_answer_with_an_error_and_is_started_again_on
         wait_until(lambda: served.engine.state == "ready")
         assert served.ask("GET", "/health").status == 200
         assert read_events(served, [], max_tokens=3)[0][-1] == "[DONE]"
+        begun.clear()
+        last = pool.submit(read_events, served, begun, **many)
+        wait_until(lambda: len(begun) == 1)
         os.kill(served.engine.pid, signal.SIGKILL)
-        wait_until(lambda: served.engine.state == "unhealthy")
-        health = served.ask("GET", "/health")
-        assert (health.status, json.loads(health.body)) == (503, {"status": "unhealthy"})
-        refused, _ = ask_whole(served)
-        assert refused.status == 503 and "retry-after" in refused.headers
+        assert last.result()[0][-1]["error"]["type"] == "server_error"
+        wait_until(lambda: served.app.is_ending)
+    assert given_up.value.exit_code == 3
 
 
 @pytest.mark.parametrize(

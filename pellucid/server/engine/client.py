@@ -1,7 +1,8 @@
 """The parent's side of the engine's process: it sends requests, and hands what comes back to their readers.
 
 Where the process ends, or says nothing for `HANG_SECONDS`, every request in flight fails at once and the
-process is started again; the second time the engine stays unhealthy.
+process is started again. Where it ends twice within an hour it is given up: `run_until_given_up` says why,
+and the server ends, so that whatever manages it can act.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +20,7 @@ from pellucid import errors
 from pellucid.errors import PellucidError, ResourceError, quote
 from pellucid.explorer.client import make_environment, name_end
 from pellucid.format import pluralize
+from pellucid.restarts import RestartLimit
 from pellucid.server.engine.lines import (
     End,
     EngineOptions,
@@ -49,6 +52,8 @@ MOST_LINE = 2**28
 """Bytes of one step: the scores of the longest prompt are tens of megabytes."""
 MOST_UNSENT = 2**26
 """Bytes of requests that the process has not taken yet; more are refused."""
+MOST_RESTARTS = 1
+"""Within an hour."""
 CLOSE_SECONDS = 2.0
 """How long the process may take to end by itself."""
 
@@ -121,12 +126,18 @@ class EngineClient:
     """
 
     def __init__(
-        self, options: EngineOptions, *, module: str = MODULE, hang_seconds: float = HANG_SECONDS
+        self,
+        options: EngineOptions,
+        *,
+        module: str = MODULE,
+        hang_seconds: float = HANG_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.options = options
         self.ready: EngineReady | None = None
         self.load = EngineLoad()
         self._module, self._hang_seconds = module, hang_seconds
+        self._restarts = RestartLimit(MOST_RESTARTS, clock)
         self._state: EngineState = "loading"
         self.requests: dict[int, EngineRequest] = {}
         self._ids = itertools.count(1)
@@ -180,7 +191,7 @@ class EngineClient:
         if self._state == "loading":
             raise RequestError("the model is loading: try again in a few seconds.", 503, Retry_After="5")
         if self._state == "unhealthy":
-            raise RequestError("the engine failed; the server must be restarted.", 503, Retry_After="60")
+            raise RequestError("the engine failed, and the server ends.", 503, Retry_After="60")
         most = self.load.most_requests
         if self.in_flight >= most or self._count_unsent() > MOST_UNSENT:
             message = (
@@ -207,6 +218,11 @@ class EngineClient:
         self._running = asyncio.create_task(self._run(process))
         assert self.ready is not None
         return self.ready
+
+    async def run_until_given_up(self) -> None:
+        """Waits while the process runs or is started again; raises when it is given up."""
+        assert self._running is not None
+        await asyncio.shield(self._running)
 
     async def close(self) -> None:
         """Ends the process, and every request in flight; a call of `start` that waits is the caller's."""
@@ -260,19 +276,26 @@ class EngineClient:
         return process
 
     async def _run(self, process: asyncio.subprocess.Process) -> None:
-        """Reads what the process writes; where it ends, another one is started, once."""
+        """Reads what the process writes; where it ends, another one is started, until it is given up."""
         try:
-            await self._read(process)
-            logger.error("the engine is started again")
-            self.load = self.load._replace(restarts=1)
-            await self._read(await self._open())
+            while True:
+                end = await self._read(process)
+                if not self._restarts.allow():
+                    raise ResourceError(
+                        f"the engine's process ended with {end}, the second time within an hour, and is not "
+                        "started again: the server ends."
+                    )
+                logger.error("the engine is started again")
+                self.load = self.load._replace(restarts=self.load.restarts + 1)
+                process = await self._open()
         except PellucidError as error:
+            self._state = "unhealthy"
             logger.error("%s", error)
-        self._state = "unhealthy"
-        logger.error("the engine is not started again: /health says so, and requests are refused")
+            raise
 
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Takes the lines of a process until it ends; every request in flight ends with it."""
+    async def _read(self, process: asyncio.subprocess.Process) -> str:
+        """Takes the lines of a process until it ends, and every request in flight with it; returns what
+        ended it."""
         assert process.stdout is not None
         watch = asyncio.create_task(self._watch(process))
         try:
@@ -290,6 +313,7 @@ class EngineClient:
             self.load = self.load._replace(slots_used=0, queue=0)
             end = await end_process(process)
         logger.error("the engine's process ended with %s, and the requests in it failed", end)
+        return end
 
     def take(self, step: StepLine) -> None:
         """Hands what a step brought to the requests; readers are woken once, however much it is."""

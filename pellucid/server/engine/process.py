@@ -6,6 +6,7 @@ A thread reads the commands, another writes a line every second. An error ends i
 process, which ends at once when its input does.
 """
 
+import bisect
 import gc
 import json
 import os
@@ -17,6 +18,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import PellucidError, UsageError, quote
@@ -344,12 +346,13 @@ def open_engine(options: EngineOptions) -> "tuple[Model, Engine]":
         options.model, device=options.device, dtype=options.dtype, weights=options.weights
     )
     given = read_engine_options(model, {} if options.cache is None else {"cache": options.cache})
-    slots = choose_slots(model, given.get("cache_dtype")) if options.slots is None else options.slots
+    slots, capacity = choose_room(model, options.slots, given.get("cache_dtype"))
     engine = Engine(
         make_decoder(model),
         model.pretrained.tokenizer,
         stop_ids=model.stop,
         slots=slots,
+        capacity=capacity,
         queue=options.queue + slots,  # a request may take several slots, so that more of them wait
         budget=slots + CHUNK,  # a chunk of a prompt beside a token of every text, so that no text waits long
         **given,
@@ -357,16 +360,26 @@ def open_engine(options: EngineOptions) -> "tuple[Model, Engine]":
     return model, engine
 
 
-def choose_slots(model: "Model", cache_dtype: Any = None) -> int:
-    """Returns as many slots of the whole context as a share of the free memory holds; at least 1, at most
-    `SLOTS`."""
+def choose_room(model: "Model", slots: int | None, cache_dtype: Any = None) -> tuple[int, int]:
+    """Returns the number of slots, by default as many of the whole context as a share of the free memory
+    holds, at least 1 and at most `SLOTS`; and the tokens of each: the whole context, or where there is no
+    memory for it, what the share holds."""
+    from pellucid.generation.slots import CHUNK
     from pellucid.model.cache import Cache
     from pellucid.model.device_memory import get_free_memory
 
     dtype = model.module.dtype if cache_dtype is None else cache_dtype
-    one = Cache(model.config, 1, model.config.context_length, dtype=dtype, device="meta").bytes
-    free = get_free_memory(model.module.device)
-    return max(1, min(SLOTS, int(SHARE * free) // max(one, 1)))
+    free, context = get_free_memory(model.module.device), model.config.context_length
+
+    def measure(count: int, capacity: int) -> int:
+        return Cache(model.config, count, capacity, dtype=dtype, device="meta").bytes
+
+    share = int(SHARE * free)
+    count = max(1, min(SLOTS, share // max(measure(1, context), 1))) if slots is None else slots
+    if measure(count, context) <= free:
+        return count, context
+    most = bisect.bisect_right(range(1, context), share, key=partial(measure, count))
+    return count, most if most >= CHUNK else context  # which the engine then refuses, with the sizes
 
 
 def choose_threads(n_parameters: int, environment: Mapping[str, str]) -> int | None:

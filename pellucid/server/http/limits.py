@@ -29,8 +29,12 @@ class Limits:
     query_fields: int = 32
     body_bytes: int = 8_000_000
     json_depth: int = 32
-    json_objects: int = 32_768
-    """Of one body: each takes some microseconds, in which no other request is answered."""
+    json_containers: int = 32_768
+    """Lists and objects of one body: each takes some microseconds, in which no other request is answered."""
+    json_texts: int = 131_072
+    """Keys and other texts of one body."""
+    json_values: int = 2_097_152
+    """Of one body: twice the ids of the longest prompt."""
     head_seconds: float = 10.0
     """From the connection, or from the last answer, to a whole head."""
     body_seconds: float = 10.0

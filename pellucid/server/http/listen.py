@@ -45,7 +45,7 @@ class SignalledServer(Server):
 
 
 class DrainingServer(SignalledServer):
-    """A server that a signal ends when it has answered what it was asked before.
+    """A server that a signal, or `end`, ends when it has answered what it was asked before.
 
     Until then it listens, so that new requests are refused with a reason; uvicorn would close its sockets at
     once. When the time is over, `give_up` ends the answers that still run. A second signal waits for nothing.
@@ -61,8 +61,12 @@ class DrainingServer(SignalledServer):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit = self.should_exit = self._app.is_ending
-        self._app.is_ending = True
+        self.end()
         self.ended_by = sig
+
+    def end(self) -> None:
+        """Ends the server as the first signal does."""
+        self._app.is_ending = True
 
     async def on_tick(self, counter: int) -> bool:
         """Looks, ten times a second, whether the last answer is given or the time is over."""

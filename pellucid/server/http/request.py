@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
 import re
 from collections import Counter
@@ -79,14 +78,17 @@ async def read_json(scope: Scope, receive: Receive, limits: Limits) -> dict[str,
 
 
 def check_media_type(scope: Scope) -> None:
-    """Raises unless the body is JSON as it is; a form, which any page can send, is not."""
-    media_type = (find_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
+    """Raises unless the body is JSON in UTF-8 as it is; a form, which any page can send, is not."""
+    kind, *parameters = (find_header(scope, b"content-type") or "").lower().split(";")
+    if (media_type := kind.strip()) != "application/json":
         raise RequestError(
             f"the body must be JSON, and its Content-Type application/json, not {show(media_type)}: with "
             "curl, add -H 'Content-Type: application/json'.",
             415,
         )
+    for name, _, value in (parameter.partition("=") for parameter in parameters):
+        if name.strip() == "charset" and (charset := value.strip(' \t"')) not in ("utf-8", "utf8"):
+            raise RequestError(f"the body must be UTF-8 text, and its charset is {show(charset)}.", 415)
     encoding = find_header(scope, b"content-encoding")
     if encoding not in (None, "identity"):
         raise RequestError(f"the body must not be compressed, and its encoding is {show(encoding)}.", 415)
@@ -146,17 +148,12 @@ def parse_json(body: bytes, limits: Limits) -> dict[str, Any]:
     >>> parse_json(b'{"prompt": "A B", "steps": 2}', Limits())
     {'prompt': 'A B', 'steps': 2}
     """
-    text, objects = _decode(body), itertools.count(1)
-
-    def make_table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if next(objects) > limits.json_objects:
-            raise RequestError(f"the body has more than {limits.json_objects:,} objects.")
-        return refuse_repeats(pairs)
-
+    text = _decode(body)
+    _check_counts(body, limits)
     try:
         found = json.loads(
             text,
-            object_pairs_hook=make_table,
+            object_pairs_hook=refuse_repeats,
             parse_constant=_refuse_constant,
             parse_float=_parse_float,
         )
@@ -185,6 +182,24 @@ def _decode(body: bytes) -> str:
     if text.startswith("\ufeff"):
         raise RequestError("the body begins with a byte order mark: send UTF-8 without it.")
     return text
+
+
+def _check_counts(body: bytes, limits: Limits) -> None:
+    """Raises where a body has more values than are read in a moment, before any is made: the event loop
+    waits for the parser. Only what stands outside its texts is counted."""
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
+    texts, outside = plain.count(b'"') // 2, b""
+    if texts <= limits.json_texts:
+        outside = b"".join(plain.split(b'"')[::2])
+    containers = outside.count(b"[") + outside.count(b"{")
+    values = outside.count(b",") + containers + 1
+    for count, most, what in (
+        (texts, limits.json_texts, "texts, keys among them"),
+        (containers, limits.json_containers, "lists and objects"),
+        (values, limits.json_values, "values"),
+    ):
+        if count > most:
+            raise RequestError(f"the body has {count:,} {what}; {most:,} are the most. Send it in parts.")
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -29,8 +29,8 @@ from tests.server.served import STAND_IN
 @contextlib.asynccontextmanager
 async def run_client(model: str = "any", **more: Any) -> AsyncIterator[EngineClient]:
     options = {"slots": 4, "queue": 2} | more
-    hang = {"hang_seconds": options.pop("hang_seconds")} if "hang_seconds" in options else {}
-    client = EngineClient(EngineOptions(model, **options), module=STAND_IN, **hang)
+    own = {name: options.pop(name) for name in ("hang_seconds", "clock") if name in options}
+    client = EngineClient(EngineOptions(model, **options), module=STAND_IN, **own)
     try:
         yield client
     finally:
@@ -88,7 +88,7 @@ def test_a_process_that_cannot_be_started_is_a_message(monkeypatch: pytest.Monke
     asyncio.run(run())
 
 
-def test_a_killed_process_fails_every_request_and_is_restarted_once() -> None:
+def test_a_killed_process_fails_every_request_and_is_restarted_once(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with run_client("slow") as client:
             await client.start()
@@ -106,10 +106,30 @@ def test_a_killed_process_fails_every_request_and_is_restarted_once() -> None:
             os.kill(client.pid, signal.SIGKILL)
             while client.state == "ready":
                 await asyncio.sleep(0.01)
-            assert client.state == "unhealthy"
+            with pytest.raises(ResourceError, match="signal 9"):
+                await client.run_until_given_up()
+            assert client.state == "unhealthy" and "within an hour" in caplog.text
             with pytest.raises(RequestError) as refused:
                 client.generate(ask())
             assert refused.value.status == 503
+
+    asyncio.run(run())
+
+
+def test_a_death_is_forgotten_after_an_hour() -> None:
+    now = 0.0
+
+    async def run() -> None:
+        nonlocal now
+        async with run_client(clock=lambda: now) as client:
+            await client.start()
+            for deaths in (1, 2, 3):
+                now += 3601
+                assert client.pid is not None
+                os.kill(client.pid, signal.SIGKILL)
+                await wait_for_state(client, "loading")
+                await wait_for_state(client, "ready")
+                assert client.load.restarts == deaths
 
     asyncio.run(run())
 

@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ import torch
 import pellucid
 from pellucid.errors import ResourceError, UsageError
 from pellucid.generation.engine import Engine
+from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 from pellucid.server.engine import process as engine_process
 from pellucid.server.engine import text_embedding
@@ -25,7 +28,7 @@ from pellucid.server.engine.commands import Command, parse_command
 from pellucid.server.engine.lines import End, EngineOptions, Piece, StepLine, parse_step
 from pellucid.server.engine.process import (
     EngineWorker,
-    choose_slots,
+    choose_room,
     choose_threads,
     open_engine,
     read_options,
@@ -430,7 +433,20 @@ def test_slots_are_as_many_as_half_of_the_memory_holds(model: Model, monkeypatch
     one = open_engine(EngineOptions("abcd", slots=1))[1].slots.cache.bytes
     for free, wanted in ((10**9, 32), (10 * one, 5), (1, 1)):
         monkeypatch.setattr("pellucid.model.device_memory.get_free_memory", lambda _, free=free: free)
-        assert choose_slots(model) == wanted
+        assert choose_room(model, None)[0] == wanted
+
+
+def test_slots_are_shorter_than_a_context_that_no_memory_holds(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = replace(model.config, context_length=2**31 - 1)
+    million = Cache(model.config, 1, model.config.context_length, device="meta").bytes * 10**6
+    monkeypatch.setattr("pellucid.model.device_memory.get_free_memory", lambda _: 2 * million)
+    like = cast(Model, SimpleNamespace(config=declared, module=model.module))
+    length = model.config.context_length * 10**6
+    assert choose_room(like, None) == (1, length) and choose_room(like, 4) == (4, length // 4)
+    monkeypatch.setattr("pellucid.model.device_memory.get_free_memory", lambda _: 1)
+    assert choose_room(like, None)[1] == 2**31 - 1  # which is refused
 
 
 def test_more_slots_than_the_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,15 @@
 """A query string and a JSON body have one meaning, or are refused."""
 
+import json
 import random
 import re
 
 import pytest
 
+from pellucid.server.fields import MOST_INPUTS
 from pellucid.server.http.limits import LIMITS, RequestError
 from pellucid.server.http.request import parse_json, parse_query
+from pellucid.server.reading.field import MOST_IDS
 from tests.server.serving import Running
 
 
@@ -57,7 +60,7 @@ def test_json_that_has_two_meanings_or_none_is_refused(body: bytes) -> None:
         (b'{"a": "\xe9"}', "0xe9"),
         (b'{"a": ' + b"9" * 5000 + b"}", "digits"),
         (b'{"a": 1e999}', "1e999"),
-        (b"[" * 100_000, "nested"),
+        (b"[" * 30_000, "nested"),
         (b"{'a': 1}", "double quotes"),
     ],
 )
@@ -103,7 +106,14 @@ def test_a_body_of_another_media_type_is_refused(server: Running, kind: str) -> 
 
 def test_the_media_type_may_have_parameters(server: Running) -> None:
     assert server.post("/api/run", b"{}", Content_Type="Application/JSON; charset=utf-8").status == 200
+    assert server.post("/api/run", b"{}", Content_Type='application/json;a=b;charset="UTF-8"').status == 200
     assert server.post("/api/run", b"{}", Content_Encoding="gzip").status == 415
+
+
+@pytest.mark.parametrize("charset", ["utf-16", '"UTF-16LE"', "latin-1", "", "utf-8; charset=utf-16"])
+def test_a_body_of_another_charset_is_refused(server: Running, charset: str) -> None:
+    refused = server.post("/api/run", b"{}", Content_Type=f"application/json; charset={charset}")
+    assert refused.status == 415 and "UTF-8" in refused.message
 
 
 def test_a_long_body_is_refused_whether_it_is_announced_or_not(server: Running) -> None:
@@ -184,7 +194,38 @@ def test_half_of_a_surrogate_pair_is_found_at_any_place(body: bytes) -> None:
 
 
 def test_a_body_of_millions_of_objects_is_refused_before_all_are_read() -> None:
-    most = LIMITS.json_objects
-    assert len(parse_json(b'{"user": [%b]}' % b",".join([b"{}"] * (most - 1)), LIMITS)["user"]) == most - 1
+    most = LIMITS.json_containers
+    assert len(parse_json(b'{"user": [%b]}' % b",".join([b"{}"] * (most - 2)), LIMITS)["user"]) == most - 2
     with pytest.raises(RequestError, match="objects"):
-        parse_json(b'{"user": [%b, what follows is not read' % b",".join([b"{}"] * (most + 1)), LIMITS)
+        parse_json(b'{"user": [%b, what follows is not read' % b",".join([b"{}"] * (most - 1)), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("entry", "count", "fact"),
+    [
+        ("[" * 30 + "]" * 30, LIMITS.json_containers // 30, "lists"),
+        ("{}", LIMITS.json_containers, "lists"),
+        ('""', LIMITS.json_texts, "texts"),
+        (r'"\\\\","\\""', LIMITS.json_texts // 2, "texts"),
+        ('{"a":1}', LIMITS.json_texts, "keys"),
+        ("1", LIMITS.json_values, "values"),
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_before_any_is_read(
+    entry: str, count: int, fact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.server.http.request.json", None)  # it is not parsed
+    body = '{"user": [%s]}' % ",".join([entry] * (count + 1))  # noqa: UP031
+    with pytest.raises(RequestError, match=fact) as refused:
+        parse_json(body.encode(), LIMITS)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("text", ["[{,:", '\\"', "\\", '\\\\"[{', 'a\\\\\\"'])
+def test_what_stands_in_a_text_is_not_counted_as_values(text: str) -> None:
+    given = {"user": text * 500_000, text: [text]}
+    assert parse_json(json.dumps(given).encode(), LIMITS) == given
+
+
+def test_the_longest_prompt_of_ids_is_within_the_limits() -> None:
+    assert LIMITS.json_values > MOST_IDS and LIMITS.json_containers > MOST_INPUTS
