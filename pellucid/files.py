@@ -3,8 +3,8 @@
 Every command that writes follows one rule. It creates a path that does not exist; it replaces only an output
 of the same kind, and only with `force`; on failure it removes only what this call created.
 Until an output is complete it has a partial name beside its own and is locked. A partial whose writer was
-killed is removed, and the output that it was about to replace is restored, by the next call that writes the
-same path.
+killed is removed by the next call that writes into that folder; the output that it was about to replace is
+restored by the next call that writes the same path.
 """
 
 import contextlib
@@ -86,6 +86,13 @@ def check_output(path: Path, kind: Kind, force: bool = False, folder: bool = Fal
         )
     if not force:
         raise FileError(f"{path} exists already; --force replaces it (in Python, force=True).")
+
+
+def check_suffix(path: Path, suffix: str, what: str) -> None:
+    """Raises unless a path ends in the suffix of its kind; `what` says what files of that kind are. A path
+    without a file name is left to `check_output`."""
+    if path.name not in ("", "..") and path.suffix != suffix:
+        raise UsageError(f"{what}; use {path.with_suffix(suffix)}.")
 
 
 def check_distinct(paths: Sequence[Path]) -> None:
@@ -183,7 +190,7 @@ def partial_folder(path: Path) -> Iterator[Path]:
     sweep(path)
 
     def create(new: Path) -> int:
-        new.mkdir()
+        new.mkdir(0o700)
         return os.open(new, os.O_RDONLY)
 
     partial, handle = _create_partial(path, create)
@@ -196,6 +203,16 @@ def partial_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(partial, ignore_errors=True)
         finally:
             os.close(handle)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yields a folder for this user's eyes in the system's temporary folder; it is removed at the end, or by
+    the next call where this process is killed."""
+    import tempfile
+
+    with partial_folder(Path(tempfile.gettempdir()) / f"pellucid-{os.getuid()}") as folder:
+        yield folder
 
 
 def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
@@ -231,18 +248,17 @@ def _hash_name(path: Path) -> str:
 
 
 def sweep(path: Path) -> None:
-    """Removes partials of `path` whose writers were killed; what they were about to replace is put back."""
+    """Removes the partials beside `path` whose writers were killed, and puts back what those of `path` were
+    about to replace."""
     start = f".pellucid-{_hash_name(path)}-"
     for partial in _partials(path.parent):
-        if partial.name.startswith(start):
-            _sweep_one(partial, path)
+        _sweep_one(partial, path if partial.name.startswith(start) else None)
 
 
 def sweep_folder(folder: Path) -> None:
     """Removes the partial files of a folder whose writers were killed, whatever they were going to be."""
     for partial in _partials(folder):
-        if not partial.is_dir():
-            _sweep_one(partial, None)
+        _sweep_one(partial, None)
 
 
 def is_partial(path: Path) -> bool:
@@ -264,6 +280,8 @@ def _sweep_one(partial: Path, path: Path | None) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
             if path is not None:
                 _restore(partial, path)
+            elif (partial / _REPLACED).exists():  # the only copy of an output whose name is not known here
+                return
             if partial.is_dir():
                 shutil.rmtree(partial, ignore_errors=True)
             else:

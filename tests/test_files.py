@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pellucid.files import (
     new_folder,
     partial_folder,
     sweep,
+    temporary_folder,
     whole_file,
 )
 
@@ -153,9 +155,26 @@ def test_the_next_call_sweeps_what_a_killed_one_left_and_puts_back_what_it_moved
     done = subprocess.run([sys.executable, "-c", KILLED, str(path), kind], check=False)
     assert done.returncode == -9 and len(list(tmp_path.iterdir())) == (3 if kind == "file" else 2)
     with pytest.raises(RuntimeError), new_file(tmp_path / "other", KIND):
-        raise RuntimeError  # another output is not this one's to sweep
+        raise RuntimeError  # what was moved aside is not this one's to put back or to remove
     sweep(path)
     assert content(path) == b"NOTE 1" and sorted(tmp_path.iterdir()) == [stranger, path]
+
+
+def test_what_a_killed_call_left_is_swept_by_one_that_writes_another_path(tmp_path: Path) -> None:
+    with partial_folder(tmp_path / "living") as mine:
+        dead = mine.with_name(mine.name.replace(mine.name[-16:-8], "00000000"))
+        dead.mkdir()
+        write(tmp_path / "out", "file")
+        assert mine.is_dir() and not dead.exists()
+
+
+def test_a_temporary_folder_is_for_this_user_and_gone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary_folder() as folder:
+        assert folder.parent == tmp_path and folder.stat().st_mode & 0o777 == 0o700
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_partial_whose_writer_lives_is_not_swept(tmp_path: Path) -> None:

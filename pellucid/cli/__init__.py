@@ -1,31 +1,47 @@
 """The command line: one file per command.
 
-Exit codes: 0 success; 1 a check failed (verify, replay, compare); 2 a usage error; 3 a resource failed (disk,
-memory, network); 129, 130 and 143 ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM.
+Exit codes: 0 success; 1 a check failed (verify, replay, compare, mark, explain); 2 a usage error; 3 a
+resource failed (disk, memory, network, the engine of serve); 129, 130 and 143 ended by SIGHUP, SIGINT or
+SIGTERM.
 """
 
+import signal
 import sys
 import warnings
 from typing import Any
 
-from pellucid.cli.terminal import drop_output, print_error, safe_streams
-from pellucid.errors import RESOURCE_ERRNOS
+try:
+    from pellucid.cli.signals import INTERRUPTED, Terminated, end_by_signals, print_end
+    from pellucid.cli.terminal import drop_output, print_error, safe_streams
+    from pellucid.errors import RESOURCE_ERRNOS
+except KeyboardInterrupt:  # in the first moment of a command, which `main` cannot see yet
+    raise SystemExit(130) from None
 
-FAILED_CHECK, USAGE, RESOURCE, INTERRUPTED = 1, 2, 3, 130
+FAILED_CHECK, USAGE, RESOURCE = 1, 2, 3
 
 
 def main() -> None:
-    """Runs a command; an error that a person can mend is one message, without a traceback."""
+    """Runs a command and ends the process; an error that a person can mend is one message, without a
+    traceback."""
     with safe_streams():
-        sys.exit(_run_safely())
+        try:
+            with end_by_signals():
+                sys.exit(_run_safely())
+        finally:
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                # Nothing is left to do, and Python would print a traceback of where it ends itself.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _run_safely() -> int:
     try:
         return _run()
     except KeyboardInterrupt:
-        print_error("interrupted", prefix="")
+        print_end(INTERRUPTED)
         return INTERRUPTED
+    except Terminated as ended:
+        print_end(ended.code)
+        return ended.code
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
         drop_output()
         return 0

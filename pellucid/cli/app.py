@@ -13,12 +13,12 @@ from pellucid.cli.examples import EXAMPLES
 
 EXIT_CODES = {
     0: "the command did what was asked",
-    1: "a check failed",
+    1: "a check failed (verify, replay, compare, mark, explain)",
     2: "the request was wrong (options, arguments, a file)",
-    3: "a resource failed (disk, memory, network)",
+    3: "a resource failed (disk, memory, network, the engine of serve)",
     129: "ended by SIGHUP",
     130: "interrupted (Ctrl-C)",
-    143: "ended by SIGTERM",
+    143: "ended by SIGTERM (serve and explore: 0)",
 }
 
 COMMANDS: dict[str, Callable[[], Any]] = {

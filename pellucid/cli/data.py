@@ -51,26 +51,22 @@ def prepare(
     replace_errors: ReplaceErrors = False,
 ) -> None:
     """Encode texts into token files; the same command resumes after an interruption."""
-    from pellucid.data import prepare as library
-    from pellucid.interop.resolve import find_tokenizer
-    from pellucid.text.corpus import Corpus
-    from pellucid.text.corpus.bad_files import list_names
+    from pellucid.cli.signals import say_when_ended
 
-    choice = bad_file_choice(on_bad_file, replace_errors)
-    corpus = Corpus(
-        sources, split, field, choice, validation, unique=not keep_duplicates, setting="--on-bad-file "
-    )
-    if workers is not None:
-        library.check_workers(workers)
-    try:
-        with _progress() as report:
-            manifest = library.prepare(corpus, find_tokenizer(tokenizer), output, workers, report)
-    except KeyboardInterrupt:
-        print(
-            f"Interrupted. Finished shards are kept in {output}: run the same command again to resume.",
-            file=sys.stderr,
+    again = f"Interrupted. Finished shards are kept in {output}: run the same command again to resume."
+    with say_when_ended(lambda: again), _progress() as report:
+        from pellucid.data import prepare as library
+        from pellucid.interop.resolve import find_tokenizer
+        from pellucid.text.corpus import Corpus
+        from pellucid.text.corpus.bad_files import list_names
+
+        choice = bad_file_choice(on_bad_file, replace_errors)
+        corpus = Corpus(
+            sources, split, field, choice, validation, unique=not keep_duplicates, setting="--on-bad-file "
         )
-        raise typer.Exit(130) from None
+        if workers is not None:
+            library.check_workers(workers)
+        manifest = library.prepare(corpus, find_tokenizer(tokenizer), output, workers, report)
     for part, entries in manifest.parts.items():
         documents, tokens = manifest.total(part, "documents"), manifest.total(part, "tokens")
         if tokens:

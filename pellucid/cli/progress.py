@@ -2,11 +2,22 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from pellucid.format import format_bytes, format_clock
-from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
-from pellucid.training.history.curves import History
+from pellucid.training.events import (
+    Compared,
+    Ended,
+    Evaluated,
+    Event,
+    Rescheduled,
+    Saved,
+    Skipped,
+    Started,
+    Stepped,
+)
+from pellucid.training.history.curves import History, run_curves
 
 RECENT = 50
 """Steps over which a speed is measured; one alone says little."""
@@ -18,10 +29,12 @@ class RunProgress:
     def __init__(self, peak: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self.peak, self._now = peak, now
         self.started: Started | None = None
+        self.compared: Compared | None = None
         self.stepped: Stepped | None = None
         self.evaluated: Evaluated | None = None
         self.saved: Saved | None = None
         self.skipped: Skipped | None = None
+        self.rescheduled: Rescheduled | None = None
         self.ended: Ended | None = None
         self.step = self.steps = self.skips = 0
         self.best: float | None = None
@@ -35,6 +48,8 @@ class RunProgress:
         match event:
             case Started():
                 self.started, self.steps = event, event.steps
+            case Compared():
+                self.compared = event
             case Stepped():
                 self.stepped = event
                 self.history.add(event.step, event.loss)
@@ -46,11 +61,21 @@ class RunProgress:
                     self.best = event.loss
             case Saved():
                 self.saved = event
+            case Rescheduled():
+                self.rescheduled, self.steps = event, event.steps
             case Skipped():
                 self.skipped, self.skips = event, self.skips + 1
             case Ended():
                 self.ended = event
                 self.best = self.best if event.best is None else event.best
+
+    def remember(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Takes the curve and the best loss from the log of a run that is resumed."""
+        past = run_curves("", lines)
+        for step, loss in zip(past.loss.steps.tolist(), past.loss.values.tolist(), strict=True):
+            self.history.add(round(step), loss)
+        losses = past.validation.finite().values
+        self.best = float(losses.min()) if len(losses) else self.best
 
     # ---- computed figures
 
@@ -103,6 +128,10 @@ class RunProgress:
                 label = LABELS.get(name, name) if first or i else ""
                 found.append(f"{label} {text}".strip())
         return "  ".join(found)
+
+
+def describe_reschedule(event: Rescheduled) -> str:
+    return f"{event.steps:,} steps instead of {event.before:,}, to end within the minutes of the run"
 
 
 def describe_compilation(event: Started) -> str:

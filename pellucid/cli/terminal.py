@@ -8,9 +8,8 @@ drawn. The text that a model or a tokenizer writes is exact where it goes to a f
 
 import contextlib
 import os
-import signal
 import sys
-import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -94,36 +93,6 @@ def standard_input(most: int | None = None) -> str:
         ) from None
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """In this block Ctrl-C ends the process, also while a native library computes.
-
-    Python acts on a signal when its main thread runs Python again, which inside such a library may be never.
-    Here another thread waits for the signal.
-    """
-    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # neither ignored nor another's
-    if not ours or not hasattr(signal, "sigtimedwait"):
-        yield
-        return
-    ended = threading.Event()
-
-    def wait() -> None:
-        while not ended.is_set():
-            if signal.sigtimedwait({signal.SIGINT}, 0.1):
-                print("interrupted", file=sys.stderr, flush=True)
-                os._exit(130)
-
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    waiting = threading.Thread(target=wait, daemon=True)
-    waiting.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        waiting.join()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def print_error(message: str, prefix: str = "pellucid: ", last: str = "") -> None:
     """Prints an error; a line break in a name cannot begin a line that looks like another message.
 
@@ -135,6 +104,23 @@ def print_error(message: str, prefix: str = "pellucid: ", last: str = "") -> Non
         print(*lines, sep="\n", file=sys.stderr, flush=True)
     except OSError:
         drop_output(sys.stderr)
+
+
+@contextlib.contextmanager
+def print_warnings(kind: type[Warning]) -> Iterator[None]:
+    """Prints each warning of a kind that the block gives as a message of ours, however often it comes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", kind)
+        before = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, kind):
+                print_error(f"warning: {message}")
+            else:
+                before(message, category, *place)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 def drop_output(stream: Any = None) -> None:

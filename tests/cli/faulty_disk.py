@@ -7,7 +7,7 @@ import io
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -131,10 +131,10 @@ def fetch_from_hub() -> None:
 
     from pellucid.interop import fetch
 
-    def arrived(arguments: list[str], scratch: Path, total: int | None, report: Any) -> tuple[int, str]:
-        Path(arguments[3]).mkdir()
+    def arrived(program: str, arguments: Sequence[str], *_: Any) -> tuple[int, str]:
+        Path(arguments[1]).mkdir()
         for path in Path("hf").iterdir():
-            shutil.copyfile(path, Path(arguments[3]) / path.name)
+            shutil.copyfile(path, Path(arguments[1]) / path.name)
         return 0, ""
 
-    fetch._run_child = arrived
+    fetch._download = arrived

@@ -1,5 +1,7 @@
 """`pellucid data`: prepare says what it made, show what is there, and Ctrl-C how to go on."""
 
+import os
+import random
 import signal
 import subprocess
 import sys
@@ -94,19 +96,53 @@ def test_where_no_person_looks_on_progress_is_lines(capsys: pytest.CaptureFixtur
     ]
 
 
-def test_ctrl_c_says_how_to_go_on_and_exits_with_130(tmp_path: Path) -> None:
-    text, tokenizer = text_file(tmp_path / "text.txt", 20), tokenizer_folder(tmp_path / "tokenizer")
+def start_prepare(folder: Path, *sources: object) -> "subprocess.Popen[str]":
+    """Begins to prepare texts, in a process group of its own as a terminal gives to each command."""
+    tokenizer = folder / "tokenizer"
+    if not tokenizer.exists():
+        tokenizer_folder(tokenizer)
+    words = ["data", "prepare", *sources, "--tokenizer", tokenizer, "-o", folder / "out", "--workers", 2]
+    command = [sys.executable, "-m", "pellucid.cli", *map(str, words)]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+@pytest.mark.parametrize(("number", "group"), [(signal.SIGINT, True), (signal.SIGHUP, False)])
+def test_a_signal_says_how_to_go_on_also_while_the_workers_start(
+    tmp_path: Path, number: signal.Signals, group: bool
+) -> None:
     # Standard input that stays open: the command waits in the middle of its work.
-    command = [sys.executable, "-c", "from pellucid.cli.data import app; app()", "prepare", str(text), "-"]
-    command += ["--tokenizer", str(tokenizer), "-o", str(tmp_path / "out"), "--workers", "1"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = start_prepare(tmp_path, text_file(tmp_path / "text.txt", 20), "-")
     while not (tmp_path / "out" / "tokenizer" / "tokenizer_config.json").exists():
-        time.sleep(0.02)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    time.sleep(0.1)
+    (os.killpg if group else os.kill)(process.pid, number)
     _, said = process.communicate(timeout=20)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert said.count("\n") == 1 and "Interrupted" in said and str(tmp_path / "out") in said
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("group", [False, True], ids=["alone", "group"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_no_stop_prints_a_traceback_and_all_can_be_continued(
+    tmp_path: Path, number: signal.Signals, group: bool
+) -> None:
+    text = text_file(tmp_path / "text.txt", 20_000)
+    draw = random.Random(number + group)
+    for _ in range(30):
+        process = start_prepare(tmp_path, text, "--split", "line")
+        time.sleep(draw.uniform(0.2, 1.5))
+        if process.poll() is None:
+            (os.killpg if group else os.kill)(process.pid, number)
+        _, said = process.communicate(timeout=20)
+        assert "Traceback" not in said and "ignored" not in said
+        assert process.returncode in (0, -number, 128 + number)
+    process = start_prepare(tmp_path, text, "--split", "line")
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "every checksum" in run("show", tmp_path / "out", "--verify")
 
 
 def test_the_command_is_there_before_anything_heavy_is_imported() -> None:

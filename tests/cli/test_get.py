@@ -92,9 +92,18 @@ def test_list_as_data_is_json(home: Path) -> None:
     assert {"name": "gpt2", "parameters": 124_439_808, "weights": False} in found["presets"]
 
 
+def test_a_folder_of_the_name_of_a_preset_is_not_the_preset(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gpt2").mkdir()
+    monkeypatch.chdir(tmp_path)
+    weights = {one["name"]: one["weights"] for one in json.loads(run("list", "--json").stdout)["presets"]}
+    assert weights["abcd"] and not weights["gpt2"]
+
+
 def test_what_cannot_be_fetched_is_one_error(home: Path) -> None:
     done = run("get", "smollm3")
-    assert "'smollm2'" in str(done.exception)
+    assert "one of smollm2, hf:ORG/NAME" in str(done.exception)
     home.parent.chmod(0o700)
     home.write_text("a file where the library should be")
     assert isinstance(run("get", "smollm2").exception, FileError)

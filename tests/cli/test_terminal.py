@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pellucid.cli.terminal import print_warnings
 from pellucid.interop import gguf
 from pellucid.interop.resolve import open_model
 from tests.cli import container
@@ -491,3 +493,10 @@ def test_repr_of_what_came_from_a_file_is_escaped(tmp_path: Path) -> None:
     with pytest.raises(FileError):
         pellucid.load(hostile)
     container.remove(work.parent)
+
+
+def test_a_warning_of_ours_is_one_line_each_time_it_comes(capsys: pytest.CaptureFixture[str]) -> None:
+    with print_warnings(FutureWarning):
+        for _ in range(2):
+            warnings.warn("it runs code.", FutureWarning, stacklevel=1)
+    assert capsys.readouterr().err == 2 * "pellucid: warning: it runs code.\n"
