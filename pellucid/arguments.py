@@ -6,20 +6,25 @@ They run before anything is computed, so that a wrong type never becomes a libra
 5
 """
 
+import contextlib
 import math
 import numbers
 import operator
 import os
-from collections.abc import Iterable
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from itertools import islice
+from typing import Any, TypeVar
 
 from pellucid.errors import UsageError, show, unknown
 from pellucid.format import format_bytes, parse_bytes
 
+Kind = TypeVar("Kind")
 INT64 = (-(2**63), 2**63 - 1)
 """What a seed, an id or a size may be at all: the integers that a tensor holds."""
 LARGEST_VOCABULARY = 2**24
-"""Tokens of a tokenizer that is trained; the libraries allocate for all of them before they read a word."""
+"""Tokens of a tokenizer that is trained; the libraries allocate for all of them before they read a word. No
+list of ids or names has more entries."""
 
 
 def check_int(parameter: str, value: Any, least: int = INT64[0], most: int = INT64[1]) -> int:
@@ -87,6 +92,55 @@ def check_text(parameter: str, value: Any) -> str:
     raise UsageError(f"{parameter} must be a text (str), not {show(value)}.")
 
 
+def check_type(
+    parameter: str, value: Any, kind: type[Kind] | tuple[type[Kind], ...], wanted: str, hint: str = ""
+) -> Kind:
+    """Returns a value of one of some types; `wanted` says in words what it must be, and `hint` what gives it.
+
+    >>> check_type("clip", "1", (int, float), "a number")
+    Traceback (most recent call last):
+    pellucid.errors.UsageError: clip must be a number, not '1'.
+    """
+    if isinstance(value, kind):
+        return value
+    raise UsageError(f"{parameter} must be {wanted}, not {show(value)}.{f' {hint}' * bool(hint)}")
+
+
+def check_function(parameter: str, value: Any) -> Callable[..., Any]:
+    """Returns what can be called."""
+    if callable(value):
+        return value  # type: ignore[no-any-return]
+    raise UsageError(f"{parameter} must be a function, not {show(value)}.")
+
+
+def check_iterator(parameter: str, value: Any, wanted: str) -> Iterator[Any]:
+    """Returns an iterator over what lists its entries; a text and bytes do not."""
+    if not isinstance(value, str | bytes | bytearray | memoryview):
+        with contextlib.suppress(TypeError):  # also of an array without axes
+            return iter(value)
+    raise UsageError(f"{parameter} must be {wanted}, not {show(value)}.")
+
+
+def check_list(parameter: str, value: Any, wanted: str = "a list") -> list[Any]:
+    """Returns the entries of a list or of whatever else lists them, as `check_iterator` does.
+
+    >>> check_list("stop_ids", (1, 2)), check_list("stop_ids", {3})
+    ([1, 2], [3])
+    """
+    found = list(islice(check_iterator(parameter, value, wanted), LARGEST_VOCABULARY + 1))
+    if len(found) > LARGEST_VOCABULARY:
+        raise UsageError(f"{parameter} must have at most {LARGEST_VOCABULARY:,} entries.")
+    return found
+
+
+def check_int_list(parameter: str, value: Any) -> list[int]:
+    """Returns a list of integers, without a look at each where Python's alone are in it."""
+    listed = check_list(parameter, value, "a list of ids")
+    if all(type(one) is int for one in listed):
+        return listed
+    return [check_int(f"an entry of {parameter}", one) for one in listed]
+
+
 def check_path(parameter: str, value: Any) -> str:
     """Returns a path as a str, from a str or a `pathlib.Path`."""
     if isinstance(value, str | os.PathLike) and isinstance(path := os.fspath(value), str):
@@ -115,6 +169,38 @@ def check_one_of(parameter: str, value: Any, known: Iterable[str]) -> str:
     if isinstance(value, str) and value in names:
         return value
     raise UsageError(unknown(parameter, value, names))
+
+
+def count_entries(value: Sized) -> int:
+    """Returns the length of a list, also of a range with more entries than `len` can say.
+
+    >>> count_entries([4, 2]), count_entries(range(10**30)) > 10**18
+    (2, True)
+    """
+    try:
+        return len(value)
+    except OverflowError:
+        return sys.maxsize
+
+
+def count_ids(given: Any) -> int:
+    """Returns how many ids are given, in the longest row where there are several, without listing them; 0 of
+    a text.
+
+    >>> count_ids(range(10**8)), count_ids([[1, 2], [3], "a text"]), count_ids(range(0))
+    (100000000, 2, 0)
+    """
+    is_list = isinstance(given, Sequence) and not isinstance(given, str) and bool(given)
+    if is_list and (isinstance(given[0], str) or _count_row(given[0])):
+        return max(map(_count_row, given))
+    return _count_row(given)
+
+
+def _count_row(row: Any) -> int:
+    """Returns the entries of a list, or of an array's last axis; 0 of anything else."""
+    if shape := getattr(row, "shape", ()):
+        return int(shape[-1])
+    return count_entries(row) if isinstance(row, Sequence) and not isinstance(row, str | bytes) else 0
 
 
 def to_list(value: Any) -> list[Any]:

@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from pellucid.arguments import check_text
 from pellucid.errors import ConfigError, show, unknown
 from pellucid.parts import Part, Shapes
 from pellucid.parts.attentions import AttentionConfig
@@ -23,6 +25,7 @@ from pellucid.parts.positions import PositionsConfig
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.residuals import PlainResidual, ResidualConfig
 from pellucid.parts.unembeddings import TiedUnembedding, UnembeddingConfig
+from pellucid.toml import parse_toml
 
 PRESETS = Path(__file__).with_name("presets")
 BIAS_PLACES = ("qkv", "output", "mlp", "norm", "unembed")
@@ -230,10 +233,7 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Self:
         """Returns a config from plain data; an unknown key is an error."""
-        fields = {entry.name: entry for entry in dataclasses.fields(cls)}
-        for key in _table(given):
-            if key not in fields:
-                raise ConfigError(unknown("a config key", key, fields))
+        fields = cls._fields_of(given)
         needed = [
             entry.name
             for entry in fields.values()
@@ -244,18 +244,32 @@ class ModelConfig:
         return cls(**given)
 
     @classmethod
+    def check_choices(cls, given: Mapping[str, Any]) -> None:
+        """Raises for an unknown key and for a wrong choice of a kind, before any size is known."""
+        fields = cls._fields_of(given)
+        for key, value in given.items():
+            if isinstance(kind := fields[key].type, type) and issubclass(kind, Part):
+                kind.read(value, key)
+
+    @classmethod
+    def _fields_of(cls, given: Mapping[str, Any]) -> dict[str, dataclasses.Field[Any]]:
+        """Returns all fields by name, after a check that each key is one of them."""
+        fields = {entry.name: entry for entry in dataclasses.fields(cls)}
+        for key in _table(given):
+            if key not in fields:
+                raise ConfigError(unknown("a config key", key, fields))
+        return fields
+
+    @classmethod
     def from_json(cls, text: str) -> Self:
         try:
-            return cls.from_dict(json.loads(text))
+            return cls.from_dict(json.loads(check_text("text", text)))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"this config is not JSON: {error}.") from None
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
-        try:
-            return cls.from_dict(tomllib.loads(text))
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"this config is not TOML: {error}.") from None
+        return cls.from_dict(parse_toml(check_text("text", text), "this config", ConfigError))
 
     def to_dict(self) -> dict[str, Any]:
         values = ((entry.name, getattr(self, entry.name)) for entry in dataclasses.fields(self))

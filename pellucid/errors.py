@@ -17,6 +17,7 @@ failed.
 import contextlib
 import difflib
 import errno
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -71,29 +72,59 @@ class UsageError(PellucidError):
     """Options or arguments of a wrong type, or that cannot be combined."""
 
 
-def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
-    """Returns a hint to append to a message, "" where no known word is close.
+CLOSE = 0.65
+"""The least similarity of a misspelled word to the one that was meant: an edit or two of a short one."""
 
-    >>> did_you_mean("ropee", ["learned", "rope"])
-    " Did you mean 'rope'?"
+
+def did_you_mean(word: object, known: Iterable[str], most: int = 1) -> str:
+    """Returns a hint to append to a message, "" where no known word is close, or begins as this one does.
+
+    For a word that a person typed: see `not_one_of` for others. A word with another digit is another thing.
+
+    >>> did_you_mean("ropee", ["learned", "rope"]), did_you_mean("char", ["bytes", "characters"])
+    (" Did you mean 'rope'?", " Did you mean 'characters'?")
     >>> did_you_mean("adamW", ["adam", "adamw"])
     " Did you mean 'adamw'?"
+    >>> did_you_mean("gpt_neox", ["gpt2"]), did_you_mean("smollm3", ["smollm2-135m"])
+    ('', '')
     """
-    names = {name.lower(): name for name in known}
-    close = [names[name] for name in difflib.get_close_matches(word.lower(), names, n=most, cutoff=0.5)]
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    if not isinstance(word, str):
+        return ""
+    typed = word.lower()
+    names = {name.lower(): name for name in known if not _has_other_digits(typed, name)}
+    close = difflib.get_close_matches(typed, names, n=most, cutoff=CLOSE)
+    if not close and len(typed) >= 3:
+        close = [name for name in names if name.startswith(typed)][:most]
+    return f" Did you mean {' or '.join(repr(names[name]) for name in close)}?" if close else ""
+
+
+def _has_other_digits(word: str, name: str) -> bool:
+    """Whether two words have numbers of as many digits at the same place, and not the same numbers."""
+    pairs = zip(re.findall(r"\d+", word), re.findall(r"\d+", name), strict=False)
+    return any(len(ours) == len(theirs) and ours != theirs for ours, theirs in pairs)
+
+
+def not_one_of(kind: str, name: object, known: Iterable[str], most: int = 40) -> str:
+    """Returns the message for a name that a program wrote into a file, and that is not one of the known ones.
+
+    Nothing is proposed: such a name is not misspelled, it is that of another thing, such as another family.
+
+    >>> not_one_of("model_type", "mixtral", ["llama", "mistral"])
+    "model_type must be one of llama, mistral; got 'mixtral'."
+    """
+    names = list(known)
+    listed = ", ".join(names[:most]) + (f", … ({len(names):,} in all)" if len(names) > most else "")
+    return f"{kind} must be one of {listed}; got {show(name)}."
 
 
 def unknown(kind: str, name: object, known: Iterable[str], most: int = 40) -> str:
-    """Returns the message for a name that is not one of the known ones.
+    """Returns the message for a name that a person typed, and that is not one of the known ones.
 
     >>> unknown("model.mask", "causl", ["causal", "window"])
     "model.mask must be one of causal, window; got 'causl'. Did you mean 'causal'?"
     """
     names = list(known)
-    listed = ", ".join(names[:most]) + (f", … ({len(names):,} in all)" if len(names) > most else "")
-    hint = did_you_mean(name, names) if isinstance(name, str) else ""
-    return f"{kind} must be one of {listed}; got {show(name)}.{hint}"
+    return not_one_of(kind, name, names, most) + did_you_mean(name, names)
 
 
 def show(value: object, most: int = 80) -> str:
@@ -118,7 +149,18 @@ def _cut(value: Any, most: int) -> Any:
             return type(value)(_cut(entry, most) for entry in value[:most])
         case dict() if type(value) is dict:
             return {_cut(key, most): _cut(entry, most) for key, entry in islice(value.items(), most)}
-    return value
+    return _Moment(value) if hasattr(value, "isoformat") else value
+
+
+class _Moment:
+    """A date or a time, whose repr is what TOML writes."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        kind = {"date": "a date", "time": "a time"}.get(type(self.value).__name__, "a date and time")
+        return f"{self.value.isoformat()} ({kind})"
 
 
 def quote(said: object, most: int = 200) -> str:

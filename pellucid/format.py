@@ -68,12 +68,12 @@ def format_number(value: float, digits: int) -> str:
 
 def format_bytes(count: float) -> str:
     """
-    >>> format_bytes(999), format_bytes(2_500_000), format_bytes(577_267e9)
-    ('999 B', '2.5 MB', '577,267 GB')
+    >>> format_bytes(999), format_bytes(999_999), format_bytes(2_500_000), format_bytes(577_267e9)
+    ('999 B', '1 MB', '2.5 MB', '577,267 GB')
     """
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}" if count < 1000 * size else f"{count / size:,.0f} {unit}"
+        if (rounded := float(f"{count / size:.3g}")) >= 1:
+            return f"{rounded:g} {unit}" if rounded < 1000 else f"{count / size:,.0f} {unit}"
     return f"{count:,.0f} B"
 
 

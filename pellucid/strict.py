@@ -113,7 +113,7 @@ def check_value(kind: Any, value: Any, name: str, error: type[Exception] = Confi
             return found
     whole = int in options and isinstance(value, float) and value.is_integer()
     hint = f": use {value:.0f}" if whole else ""
-    raise error(f"{name} must be {' or '.join(map(_describe, options))}, not {show(value)}{hint}.")
+    raise error(f"{name} must be {' or '.join(map(describe_type, options))}, not {show(value)}{hint}.")
 
 
 def _convert(kind: Any, value: Any) -> Any:
@@ -142,10 +142,11 @@ def _convert_tuple(kinds: tuple[Any, ...], value: Any) -> Any:
     return _WRONG if _WRONG in found else found
 
 
-def _describe(kind: Any) -> str:
+def describe_type(kind: Any) -> str:
+    """Returns a type in words: "an integer", "a list of numbers"."""
     if get_origin(kind) is tuple:
         inner, *rest = get_args(kind)
         many = rest == [Ellipsis]
-        described = _describe(inner).removeprefix("an ").removeprefix("a ")
+        described = describe_type(inner).removeprefix("an ").removeprefix("a ")
         return f"a list of {described}s" if many else f"a list of {1 + len(rest)} values"
     return _WORDS.get(get_origin(kind) or kind, getattr(kind, "__name__", str(kind)))

@@ -107,7 +107,7 @@ def test_an_unknown_setting_is_named() -> None:
     message = refused(positions={"kind": "rope", "bas": 2})
     assert "'bas'" in message and message.endswith("Did you mean 'base'?")
     assert "it has no settings" in refused(mlp={"kind": "relu", "x": 1})
-    assert "base must be float, not 'big'" in refused(positions={"kind": "rope", "base": "big"})
+    assert "base must be a number, not 'big'" in refused(positions={"kind": "rope", "base": "big"})
     assert "or a table with a `kind`" in refused(norm=3)
     assert "or a table with a `kind`" in refused(norm={"eps": 1e-5})
 
@@ -183,7 +183,7 @@ def test_a_part_checks_its_own_settings() -> None:
     for wrong in ({"base": math.nan}, {"base": "big"}, {"base": -1.0}, {"base": True}, {"layout": 5}):
         with pytest.raises(ConfigError, match=f"positions 'rope': {min(wrong)}"):
             Rope(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="lr must be float"):
+    with pytest.raises(ConfigError, match="lr must be a number"):
         AdamW(lr="fast")  # type: ignore[arg-type]
 
 
@@ -197,9 +197,8 @@ def test_what_is_not_a_config_is_said_to_be_none() -> None:
         ModelConfig.from_json("{")
     with pytest.raises(ConfigError, match="not list"):
         ModelConfig.from_json("[]")
-    for text in ("a = ", "a = " + "9" * 5000):
-        with pytest.raises(ConfigError, match="not TOML"):
-            ModelConfig.from_toml(text)
+    with pytest.raises(ConfigError, match="not TOML"):
+        ModelConfig.from_toml("a = ")
     with pytest.raises(ConfigError, match="not JSON"):
         ModelConfig.from_json("9" * 5000)
     with pytest.raises(ConfigError, match="not str"):

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, Self
 from pellucid import registry
 from pellucid.arguments import INT64
 from pellucid.errors import ConfigError, did_you_mean, show
+from pellucid.strict import describe_type
 
 Shapes = dict[str, tuple[int, ...]]
 """Parameter shapes by name."""
@@ -152,7 +153,7 @@ class Part:
             if type(value) is int and fields[key].type is float:
                 value = float(value) if abs(value) < 2**1000 else math.inf
             if type(value) is not fields[key].type:
-                wanted = fields[key].type.__name__  # type: ignore[union-attr]
+                wanted = describe_type(fields[key].type)
                 raise ConfigError(f"{field} {kind!r}: {key} must be {wanted}, not {show(value)}.")
             if isinstance(value, float) and not (math.isfinite(value) and (value >= 0 or cls.is_signed)):
                 least = "" if cls.is_signed else " and not below 0"

@@ -10,6 +10,7 @@ Forward, backward and update append the same kind of step, so whatever reads a t
 for all three. The tape needs no config; the transformer is one of its users, the first lessons others.
 """
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import AddressError, TapeError, did_you_mean
+from pellucid.arguments import check_float, check_int, check_text, check_type
+from pellucid.errors import AddressError, TapeError, UsageError, did_you_mean, show
 from pellucid.names import Name
 from pellucid.reference.op import Array, Attrs, Call, Op, Ref
 from pellucid.reference.ops.arithmetic import add
@@ -59,8 +61,8 @@ class Tape:
 
     def __init__(self, dtype: Any = np.float64, edits: Edits | None = None) -> None:
         """With `edits` a step whose cells are given is two: NAME.computed, and NAME with these cells."""
-        self.dtype = dtype
-        self.edits = edits or {}
+        self.dtype = _check_float_type(dtype)
+        self.edits = {} if edits is None else _check_edits(edits)
         self.updates = 0
         """How many updates came before. A value is edited by its name in the joined tape, VALUE@k."""
         self.values: dict[str, Array] = {}
@@ -74,31 +76,32 @@ class Tape:
 
     def parameter(self, name: str, value: Any) -> Ref:
         """Adds a leaf that gets a gradient. Before the first update, an edit of it is a changed leaf."""
-        array = np.asarray(value, dtype=self.dtype, order="C")
+        array = _to_array(value, self.dtype)
         return self._leaf(name, array if self.updates else self._edit(name, array), "param")
 
     def integer_parameter(self, name: str, value: Array) -> Ref:
         """Adds a parameter of integers, which keep their dtype and get no gradient."""
-        if name in self.edits:
+        if check_text("name", name) in self.edits:
             raise TapeError(f"{name!r} holds the integers of a quantized weight: edit the weight instead.")
-        return self._leaf(name, np.asarray(value, order="C"), "param")
+        return self._leaf(name, _to_array(value), "param")
 
     def constant(self, name: str, value: Any) -> Ref:
         """Adds a leaf without a gradient: ids, masks, tables, samples. Integers keep their dtype."""
-        array = np.asarray(value, order="C")
-        kept = array if array.dtype.kind in "iu" else array.astype(self.dtype, copy=False)
+        array = _to_array(value)
+        kept = array if array.dtype.kind in "iu" else _to_array(array, self.dtype)
         return self._leaf(name, self._edit(name, kept), "leaf")
 
     def __call__(self, name: str, op: Op, *inputs: Ref, **attrs: Any) -> Ref:
         """Runs the operation and keeps its value under the name, as one step; as two where it is edited."""
-        given = self.edits.get(self.joined_name(name))
+        check_type("op", op, Op, "an operation", "`pellucid.ops` has them.")
+        given = self.edits.get(self.joined_name(check_text("name", name)))
         if not given:
             return self._append(name, op, inputs, attrs)
         computed = self._append(computed_name(name), op, inputs, attrs)
         return self._append(name, put, (computed,), _put_attrs(given))
 
     def _append(self, name: str, op: Op, inputs: Sequence[Ref], attrs: Attrs) -> Ref:
-        names = tuple(ref.name for ref in inputs)
+        names = tuple(_check_ref("an input", ref).name for ref in inputs)
         self._must_be_new(name)
         step = Step(name, op, names, attrs, self.phase)
         for read in names:
@@ -114,7 +117,7 @@ class Tape:
     def alias(self, name: str, ref: Ref) -> Ref:
         """Adds another name for a value; it is not a step."""
         self._must_be_new(name)
-        self.aliases[name] = ref.name
+        self.aliases[name] = _check_ref("ref", ref).name
         return ref
 
     def scope(self, prefix: str) -> "TapeScope":
@@ -123,6 +126,9 @@ class Tape:
 
     def describe(self, ref: Ref, axes: str = "", symbol: str = "", meaning: str = "") -> Ref:
         """Gives a value its own glossary entry, for views to print."""
+        _check_ref("ref", ref)
+        for parameter, text in (("axes", axes), ("symbol", symbol), ("meaning", meaning)):
+            check_text(parameter, text)
         letters = tuple(axes.split()) or ANY_AXES[: len(ref.shape)]
         self.about[ref.name] = Name(ref.name, letters, symbol or ref.name, meaning, engines="reference")
         return ref
@@ -133,7 +139,7 @@ class Tape:
 
     def _edit(self, name: str, value: Array) -> Array:
         """Returns a leaf with the cells that are given: no step computes it."""
-        if name not in self.edits:
+        if check_text("name", name) not in self.edits:
             return value
         if value.dtype.kind != "f":
             raise TapeError(f"{name!r} holds whole numbers, which select rows: give other ids instead.")
@@ -160,14 +166,14 @@ class Tape:
         return Ref(name, value.shape)
 
     def _must_be_new(self, name: str) -> None:
-        if name in self.values or name in self.aliases:
+        if check_text("name", name) in self.values or name in self.aliases:
             raise TapeError(f"{name!r} is already on this tape; every value has one name.")
 
     # ---- looking values up
 
     def resolve(self, name: str) -> str:
         """Returns the name of the value behind a name: an alias's target, also for its gradient; X@0 is X."""
-        if name not in self.values:
+        if check_text("name", name) not in self.values:
             name = name.removesuffix("@0")
         while name in self.aliases:
             name = self.aliases[name]
@@ -181,7 +187,7 @@ class Tape:
         return self.resolve(name) in self.values
 
     def __getitem__(self, name: str | Ref) -> Array:
-        return self.values[self.ref(name if isinstance(name, str) else name.name).name]
+        return self.values[self.ref(name.name if isinstance(name, Ref) else name).name]
 
     def ref(self, name: str) -> Ref:
         """Returns the reference to a value on the tape."""
@@ -199,7 +205,7 @@ class Tape:
 
     def rerun(self, given: Mapping[str, Array]) -> dict[str, Array]:
         """Returns every value of the same program where some values, leaves or not, are replaced."""
-        values = self.values | dict(given)
+        values = self.values | dict(check_type("given", given, Mapping, "arrays by name"))
         for name, step in self.steps.items():
             if name not in given:
                 values[name] = step.run(values)
@@ -213,7 +219,7 @@ class Tape:
         A value with one user gets its gradient in one step; with several, one step for each and their
         sum. Where the local derivative is 1, the gradient is an alias.
         """
-        if loss.shape != ():
+        if _check_ref("loss", loss).shape != ():
             raise TapeError(f"backward starts from a scalar; {loss.name!r} has shape {loss.shape}.")
         plan = list(self._plan(loss))
         users = Counter(x.name for x, _, _ in plan)
@@ -276,6 +282,39 @@ def computed_name(name: str) -> str:
     """Returns the name of what an edited step computed. X.computed has a gradient of its own, so that of a
     gradient differs."""
     return f"{name}.{'backpropagated' if name.startswith('d.') else 'computed'}"
+
+
+def _check_ref(parameter: str, value: Any) -> Ref:
+    return check_type(parameter, value, Ref, "a value of a tape", '`tape.ref("NAME")` returns one.')
+
+
+def _check_float_type(dtype: Any) -> Any:
+    with contextlib.suppress(TypeError, ValueError):
+        if isinstance(dtype, str | type | np.dtype) and np.dtype(dtype).kind == "f":
+            return dtype
+    raise UsageError(f"dtype must be a float type of NumPy, not {show(dtype)}.")
+
+
+def _check_edits(edits: Any) -> Edits:
+    """Returns edits whose cells are whole numbers and whose values are numbers."""
+    example = '{"NAME": {0: 1.5}}'
+    for name, cells in check_type("edits", edits, Mapping, f"a table such as {example}").items():
+        given = f"edits[{check_text('a name in edits', name)!r}]"
+        for place, number in check_type(given, cells, Mapping, "a number for each cell").items():
+            check_int(f"a cell of {given}", place, least=0)
+            check_float(f"{given}[{place}]", number)
+    return edits  # type: ignore[no-any-return]
+
+
+def _to_array(value: Any, dtype: Any = None) -> Array:
+    """Returns numbers as an array in storage order."""
+    try:
+        array = np.asarray(value, order="C")
+    except (TypeError, ValueError, RuntimeError):  # rows of different lengths, or a tensor with a gradient
+        array = np.asarray(None)
+    if array.dtype.kind not in "fiub":
+        raise UsageError(f"value must be a number or an array of numbers, not {show(value)}.")
+    return array if dtype is None else array.astype(dtype, copy=False)
 
 
 def _put_attrs(given: Mapping[int, float]) -> Attrs:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.arguments import count_ids
 from pellucid.config import ModelConfig
 from pellucid.errors import TapeError
 from pellucid.names import describe
@@ -230,11 +231,11 @@ def cache(tape: Tape, config: ModelConfig) -> dict[str, Array]:
 
 def _check_ids(config: ModelConfig, ids: Any, start: int) -> Array:
     """Returns the ids [B T] as an array; raises unless this model can read them."""
+    if (length := start + count_ids(ids)) > config.context_length:  # before an array is made of them
+        raise TapeError(f"{length:,} tokens do not fit the context of {config.context_length:,}.")
     array = np.asarray(ids)
     if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "iu":
         raise TapeError(f"ids must be integers [B T], at least one; got {array.dtype} {array.shape}.")
     if array.min() < 0 or array.max() >= config.vocab_size:
         raise TapeError(f"ids must be 0 to {config.vocab_size - 1}; got {array.min()} to {array.max()}.")
-    if start + array.shape[1] > config.context_length:
-        raise TapeError(f"{start + array.shape[1]} tokens do not fit the context of {config.context_length}.")
     return array

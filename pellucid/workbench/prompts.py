@@ -1,21 +1,27 @@
 """Prompts: a text, a list of ids, several of either, an array; and the batch that they make."""
 
 import operator
+import os
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pellucid.arguments import check_bool, is_bool
+from pellucid.arguments import check_bool, count_ids, is_bool
 from pellucid.errors import TokenError, UsageError, show
 from pellucid.format import pluralize
 from pellucid.names import IGNORE_INDEX
+from pellucid.text.sample import propose_prompt
 
 if TYPE_CHECKING:
+    from pellucid.generation.settings.sampling import Sampling
     from pellucid.workbench.model import Model
 
 Prompt = str | Sequence[int]
 
+MOST_IDS = 2**24
+"""Ids that a prompt may have at most, also where it need not fit a context."""
 NOT_IDS = "ids must be whole numbers, in a list or in several, at least one in each."
 
 
@@ -36,6 +42,8 @@ class PromptBatch:
 
 def make_batch(model: "Model", prompt: Any, target: Any) -> PromptBatch:
     """Returns the batch of one prompt or several, with a target for each or for none."""
+    for given in (prompt, target):
+        check_length(given, model.config.context_length)
     prompts, single = split_prompts(prompt)
     goals: Sequence[Any] = [None] * len(prompts)
     if target is not None:
@@ -74,12 +82,9 @@ def _make_row(model: "Model", prompt: Any, target: Any) -> tuple[list[int], list
         goal = model.tokenizer.encode(target) if isinstance(target, str) else check_ids(target, "target")
         if not goal:
             raise TokenError("the target is empty; give at least one token, or none at all.")
+        check_vocabulary(goal, model.config.vocab_size, "target")
     ids = (start + goal)[: -1 if goal else None]
-    if len(ids) > model.config.context_length:
-        raise TokenError(
-            f"{len(ids)} tokens do not fit this model's context of {model.config.context_length}; "
-            "shorten the prompt."
-        )
+    check_length(ids, model.config.context_length)
     return ids, [IGNORE_INDEX] * (len(start) - 1) + goal
 
 
@@ -97,12 +102,47 @@ def parse_prompt(model: "Model", prompt: Any) -> Any:
     return [int(id) for id in ids]
 
 
+def propose_command(command: str, model: "Model | str | os.PathLike[str]", sides: Sequence[Any] = ()) -> str:
+    """Returns a command on a model with a prompt that it encodes, as a shell takes it; `sides` are the
+    arguments before the prompt where the model is not the only one."""
+    from pellucid.interop.resolve import open_model
+
+    opened = open_model(os.fspath(model)) if isinstance(model, str | os.PathLike) else model.pretrained
+    if opened.tokenizer is None:
+        prompt = str(list(range(min(2, opened.config.vocab_size))))
+    else:
+        prompt = propose_prompt(opened.tokenizer, opened.config.context_length)
+    names = [
+        os.fspath(one) if isinstance(one, str | os.PathLike) else getattr(one, "name", "…")
+        for one in sides or [model]
+    ]
+    return shlex.join(["pellucid", command, *names, prompt or "…"])
+
+
 def encode_start(model: "Model", prompt: Prompt, parse_special: bool = False) -> list[int]:
     """Returns the ids of a prompt to continue; an empty text is the token that a text begins with."""
     check_bool("parse_special", parse_special)
     if not isinstance(prompt, str):
         return model.encode(prompt)
     return model.pretrained.encode_start(prompt, parse_special)
+
+
+def check_length(given: Any, context: int) -> None:
+    """Raises where more ids are given than the context has positions, before they are listed: a range or an
+    array may have more of them than the memory."""
+    if (count := count_ids(given)) > context:
+        raise TokenError(
+            f"{count:,} tokens do not fit this model's context of {context:,}; shorten the prompt."
+        )
+
+
+def check_room(model: "Model", given: Any, sampling: "Sampling") -> None:
+    """Raises where the ids that are given do not fit the context under the settings' rule, before they are
+    listed."""
+    from pellucid.generation.context import check_fits
+
+    if (count := count_ids(given)) > model.config.context_length:
+        check_fits(count, sampling, model.config.context_length)
 
 
 def split_prompts(given: Any, parameter: str = "prompt") -> tuple[list[Any], bool]:
@@ -118,6 +158,8 @@ def split_prompts(given: Any, parameter: str = "prompt") -> tuple[list[Any], boo
 
 def check_prompt(given: Any, parameter: str = "prompt") -> Any:
     """Returns a text or a list of whatever it lists; bytes, sets and numbers are neither."""
+    if (count := count_ids(given)) > MOST_IDS:
+        raise TokenError(f"{parameter} must have at most {MOST_IDS:,} token ids, not {count:,}.")
     given = _to_list(given)
     if isinstance(given, Sequence) and not isinstance(given, bytes | bytearray | memoryview):
         return given
@@ -140,6 +182,12 @@ def check_ids(ids: Any, parameter: str = "ids") -> list[int]:
     if any(not -(2**63) <= id < 2**63 for id in found):  # no tensor holds them
         raise TokenError("an id is beyond every vocabulary; ids count a model's tokens from 0.")
     return found
+
+
+def check_vocabulary(ids: Sequence[int], vocab_size: int, parameter: str = "ids") -> None:
+    """Raises unless every id is one of the model's tokens."""
+    if wrong := [id for id in (min(ids), max(ids)) if not 0 <= id < vocab_size]:
+        raise TokenError(f"{parameter}: ids go from 0 to {vocab_size - 1:,}; got {wrong[0]:,}.")
 
 
 def _to_list(given: Any) -> Any:

@@ -1,5 +1,6 @@
 """A wrong argument from Python is refused with its parameter's name, before a weight is read."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 import pellucid
 from pellucid.config import preset
-from pellucid.errors import ConfigError, FileError, TokenError, UsageError
+from pellucid.errors import ConfigError, FileError, ResourceError, TokenError, UsageError
 from pellucid.pretrained import LazyTensor, LazyWeights
 from pellucid.workbench import Model
 from tests.interop.gguf import random_models
@@ -188,3 +189,9 @@ def test_what_makes_no_new_model_is_refused(
 ) -> None:
     with pytest.raises(error, match=words):
         Model.from_config(**({"config": "abcd"} | given))
+
+
+def test_a_config_of_more_parameters_than_the_memory_holds_is_refused() -> None:
+    config = replace(preset("gpt2"), context_length=2**31 - 1)  # a learned row for each position
+    with pytest.raises(ResourceError, match="parameters"):
+        Model.from_config(config)

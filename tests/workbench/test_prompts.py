@@ -1,7 +1,9 @@
 """Several prompts are one batch: each as it is alone, and the loss is the mean over the targets of all."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 
 import pellucid
 from pellucid.config import ModelConfig
-from pellucid.errors import TokenError, UsageError
+from pellucid.errors import PellucidError, TokenError, UsageError
 from pellucid.explain.trace import Trace
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.recorded import recorded_values
@@ -19,6 +21,7 @@ from pellucid.pretrained import Pretrained, Provenance
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 from pellucid.workbench import Model
+from pellucid.workbench.prompts import check_ids
 from pellucid.workbench.tracing import read_trace, write_trace
 from tests.agreement.engines import DIFFERENT
 from tests.cli.commands import Shell
@@ -172,6 +175,47 @@ def test_an_empty_prompt_or_target_in_a_batch_is_refused() -> None:
     for prompts, targets in ((["A", ""], None), (["A", "B"], ["C", ""]), ([], None)):
         with pytest.raises(TokenError):
             pellucid.load("abcd").trace(prompts, target=targets)
+
+
+class Unlisted(Sequence[int]):
+    """As many ids as a range may have: reading more than the first takes the memory of the machine."""
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def __getitem__(self, place: Any) -> Any:
+        assert place == 0, "the ids were listed"
+        return 1
+
+
+class UnlistedArray:
+    shape = (10**9,)
+
+    def tolist(self) -> list[int]:
+        raise AssertionError("the ids were listed")
+
+
+@pytest.mark.parametrize("ids", [Unlisted(), UnlistedArray()], ids=["list", "array"])
+@pytest.mark.parametrize("rows", [False, True], ids=["one", "several"])
+def test_more_ids_than_fit_are_refused_before_they_are_listed(ids: Any, rows: bool) -> None:
+    model, given = pellucid.load("abcd"), [[1], ids] if rows else ids
+    calls = [
+        lambda: model.logits(given),
+        lambda: model.trace(given),
+        lambda: model.trace([[1], [2]] if rows else [1], target=given),
+        lambda: model.explain(given, "logits"),
+        lambda: model.generate(given),
+        lambda: forward(model.config, model.weights, given),
+        lambda: check_ids(ids, "prompt"),
+        lambda: model.encode(ids),
+        lambda: model.score(ids),
+        lambda: next(model.generate_ids(ids)),
+        lambda: next(model.decode_stream(ids, [1])),
+        lambda: model.generate([1], 1, banned_tokens=range(10**30)),
+    ]
+    for call in calls:
+        with pytest.raises(PellucidError, match=r"tokens.* do not fit|at most"):
+            call()
 
 
 def test_the_commands_take_several_prompts_and_targets(
