@@ -12,7 +12,7 @@ say "2. A story that it has made up."
 run generate demo/stories/model "Once upon a time" --temperature 0.7 --seed 3
 
 say "3. Where one of its probabilities came from."
-run explain demo/stories/model "Once upon a time there was a" --at "probs[t=6,v=112]" --depth 2
+run explain demo/stories/model "Once upon a time there was a" --at "probs[t=7,v=112]" --depth 2
 
 say "4. Whether its numbers can be trusted: two engines, several ways to the same number."
 run verify demo/stories/model --quick

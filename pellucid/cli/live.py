@@ -24,11 +24,22 @@ from rich.table import Table
 from rich.text import Text
 
 from pellucid.cli.console import Console
-from pellucid.cli.progress import RunProgress, describe_compilation
+from pellucid.cli.progress import RunProgress, describe_compilation, describe_reschedule
 from pellucid.figures.chart import Axis, Chart, LegendKey, Series
 from pellucid.figures.text import MARGIN, write_text
 from pellucid.format import escape_controls, format_clock
-from pellucid.training.events import Ended, EndReason, Evaluated, Event, Saved, Skipped, Started, Stepped
+from pellucid.training.events import (
+    Compared,
+    Ended,
+    EndReason,
+    Evaluated,
+    Event,
+    Rescheduled,
+    Saved,
+    Skipped,
+    Started,
+    Stepped,
+)
 
 OFTEN, SHARE = 0.25, 0.02
 """Seconds from one picture to the next; and the most of a run's time that drawing may take."""
@@ -98,8 +109,12 @@ class PlainView:
                     "",
                 )
                 yield f"evaluation {at} {figures}{' | ' * bool(first)}{_short(first.strip(), 80)}"
+            case Compared():
+                yield f"compared {at} {event.message}"
             case Saved():
                 yield f"saved {at} {event.folder} in {event.seconds:.1f} s"
+            case Rescheduled():
+                yield f"rescheduled {at} {describe_reschedule(event)}"
             case Skipped():
                 about = f": {event.about}" if event.about else ""
                 yield f"skipped {at} {event.name} was not finite; no weight was changed{about}"
@@ -235,8 +250,12 @@ class LiveView:
         if now.started:
             count = f"{now.started.parameters:,} parameters on {now.started.device}"
             yield _line(f"{count}, {describe_compilation(now.started)}", "dim", width)
+        if now.compared:
+            yield _line(now.compared.message, "red" if now.compared.about else "dim", width)
         if now.saved:
             yield _line(f"saved {now.saved.folder} in {now.saved.seconds:.1f} s", "dim", width)
+        if now.rescheduled:
+            yield _line(f"{describe_reschedule(now.rescheduled)}", "dim", width)
         if now.skipped:
             times = f"{now.skips} update{'s' * (now.skips > 1)} skipped"
             yield _line(

@@ -1,6 +1,7 @@
 """`pellucid plot`: the curves of one or more runs in one picture."""
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,8 +9,16 @@ import typer
 
 from pellucid.cli.options import Force
 
+
+class By(StrEnum):
+    """What curves lie over."""
+
+    STEP = "step"
+    EPOCH = "epoch"
+
+
 if TYPE_CHECKING:
-    from pellucid.training.history.curves import RunCurves
+    from pellucid.training.history.charts import LoggedRun
 
 
 def plot(
@@ -24,12 +33,16 @@ def plot(
             help="Steps to average over; a fiftieth of a run where not given.", min=1, max=1_000_000_000
         ),
     ] = None,
+    by: Annotated[
+        By, typer.Option(help="What the curves lie over. Epochs are counted where the text has an end.")
+    ] = By.STEP,
     force: Force = False,
 ) -> None:
     """Draw loss, validation loss, learning rate and gradient norm of runs, one over the other; then for each
     layer and recorded step how large the residual stream, the gradients and the updates were.
 
-    A page (.html) shows every value under the pointer. A .png needs the extra `plot`, which is matplotlib.
+    A page (.html) shows every value under the pointer, and what the model wrote at its evaluations. A .png
+    needs the extra `plot`, which is matplotlib.
     """
     from pellucid.figures.file import check_figure_output, write_figure
     from pellucid.format import pluralize
@@ -40,23 +53,28 @@ def plot(
     found = read_runs(runs, lambda name: print(f"{name} has no steps yet and is not drawn.", file=sys.stderr))
     curves = [run.curves for run in found]
     if output is None:
-        _print_loss(curves, smooth)
+        _print_loss(found, smooth, by.value)
         return
-    write_figure(output, run_figure(found, smooth), force)
+    write_figure(output, run_figure(found, smooth, by.value), force)
     steps = max(float(run.loss.steps[-1]) if len(run.loss) else 0.0 for run in curves)
     print(f"{output}: {pluralize(len(curves), 'run')}, {steps:,.0f} steps")
 
 
-def _print_loss(curves: "list[RunCurves]", smooth: int | None) -> None:
-    """Prints the smoothed loss of each run below the other, over the same axes."""
+def _print_loss(runs: "list[LoggedRun]", smooth: int | None, by: str) -> None:
+    """Prints the smoothed loss of each run below the other, over the same axes; then the beginning of what
+    each model wrote at its evaluations."""
     import shutil
     from dataclasses import replace
 
     from pellucid.columns import shorten
     from pellucid.figures.text import MARGIN, write_text
+    from pellucid.format import escape_controls
     from pellucid.training.history.charts import loss_charts
 
     columns = min(shutil.get_terminal_size((80, 24)).columns, 100) - 2
-    for chart in loss_charts(curves, smooth):
-        title = shorten(chart.title, columns + 2 - len(": loss ↑, steps →"))
+    for chart in loss_charts([run.curves for run in runs], smooth, by):
+        title = shorten(chart.title, columns + 2 - len(": loss ↑, epochs →"))
         print(*write_text(replace(chart, title=title), max(columns - MARGIN, 10), 8), sep="\n")
+    for excerpt in (excerpt for run in runs for excerpt in run.excerpts()):
+        text = " ".join(excerpt.text.split())
+        print(shorten(f"{excerpt.title}: {escape_controls(text, keep='')}", columns))

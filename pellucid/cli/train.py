@@ -24,7 +24,8 @@ def train(
         list[str] | None,
         typer.Argument(
             help="Texts (files, folders, patterns), or one recipe: its name (stories, task:copy) or its "
-            ".toml file. After them keys of the recipe to set: optimizer.lr=3e-4 out=runs/a.",
+            ".toml file. After them keys of the recipe to set: optimizer.lr=3e-4 out=runs/a. model=tiny is "
+            "the shape of a preset; `pellucid list` shows them.",
             metavar="[TEXT...|RECIPE] [KEY=VALUE]...",
         ),
     ] = None,
@@ -34,7 +35,12 @@ def train(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="For texts: about how long the run may take; 10 if omitted.", min=0.1, max=1e6),
+        typer.Option(
+            help="For texts: minutes that training may take; 10 if omitted. On a machine that is slower than "
+            "measured the run makes fewer steps.",
+            min=0.1,
+            max=1e6,
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the whole recipe and what it will cost; train nothing.")
@@ -124,6 +130,7 @@ def _describe_finished(path: Path, step: int, has_checkpoint: bool, is_extendabl
 def _rendezvous() -> "Iterator[Ranks]":
     """Yields the ranks that a launcher started; where they fail, one of them prints why."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its warnings would come from every rank
+    from pellucid.cli.signals import Terminated
     from pellucid.cli.terminal import print_error
     from pellucid.errors import PellucidError
     from pellucid.training.distributed.ranks import rendezvous
@@ -137,6 +144,10 @@ def _rendezvous() -> "Iterator[Ranks]":
             if ranks.is_first_to_report():
                 print_error(str(error))
             os._exit(error.exit_code)  # an orderly end would wait for ranks that may be lost
+        except Terminated as ended:
+            if not ranks.is_single_process:
+                os._exit(ended.code)
+            raise
 
 
 def _lock(folder: "RunFolder", ranks: "Ranks") -> contextlib.AbstractContextManager[None]:
@@ -166,6 +177,7 @@ def _print_forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> No
     """Prints the whole recipe and its cost, after every check that a run makes before its first step."""
     from pellucid.training.forecast import check_recipe, describe_cost
     from pellucid.training.recipe.keys import add_comments
+    from pellucid.training.start import warn_of_visible_targets
 
     if not ranks.is_main:
         return
@@ -173,6 +185,8 @@ def _print_forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> No
     print(add_comments(recipe))
     for line in describe_cost(recipe, config, ranks):
         print(line)
+    if warning := warn_of_visible_targets(config, recipe.length):
+        print(warning)
 
 
 def _print_line(line: str) -> None:
@@ -188,15 +202,21 @@ def _ignore(_: object) -> None:
 def _follow(run: "Run", plain: bool) -> None:
     """Shows the events of a run until it ends, then where its model is or how to continue."""
     from pellucid.cli.live import PlainView, view
+    from pellucid.cli.signals import ENDING, on_first_signal
+    from pellucid.errors import PellucidError
     from pellucid.training.events import EndReason, Evaluated
+    from pellucid.training.history.log import read
     from pellucid.training.machine import find_peak
+    from pellucid.training.saving.run_folder import LOG
 
     out, loss = run.folder.path, None
     live: Any = contextlib.nullcontext(_ignore)
     if run.ranks.is_main:
         peak = find_peak(str(run.state.device), run.state.dtype) * run.ranks.world
         live = PlainView(str(out), peak) if plain else view(str(out), peak)
-    with _handle_signals(run) as received, live as show:
+        with contextlib.suppress(PellucidError):  # a damaged log costs no more than the past of the curve
+            live.progress.remember(read(out / LOG))
+    with on_first_signal(lambda _: run.request_stop(), *ENDING) as received, live as show:
         for event in run.events():
             show(event)
             if isinstance(event, Evaluated) and event.loss == event.loss:
@@ -236,29 +256,3 @@ def _describe_end(run: "Run", loss: float | None) -> str:
         return f"{message}."
     chat = ["--chat"] if run.state.source.opening else []  # its prompts are what a user says
     return f"{message}. Try: {shlex.join(['pellucid', 'generate', f'{out}/model', *chat, prompt])}"
-
-
-@contextlib.contextmanager
-def _handle_signals(run: "Run") -> Iterator[list[int]]:
-    """Stops the run after its step at the first signal; a second Ctrl-C or SIGTERM exits at once.
-
-    A closed terminal sends SIGHUP, its shell often a second one, so that never exits at once; under nohup it
-    stays ignored.
-    """
-    received: list[int] = []
-
-    def handle(number: int, _: Any) -> None:
-        if number != signal.SIGHUP and any(before != signal.SIGHUP for before in received):
-            os._exit(128 + number)
-        received.append(number)
-        run.request_stop()
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, handle) for number in numbers}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -9,7 +9,7 @@ all ranks is the next `batch_size` × `world_size` rows, of which rank r gets th
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from queue import Empty, Full, Queue
 
 from pellucid.data.rows import Batch, Rows
@@ -105,6 +105,19 @@ class DataLoader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def begins_with_bos(state: Mapping[str, int]) -> bool:
+    """Returns whether the rows of a state are documents that each begin with a bos token, as a text that such
+    a model reads then has to: generated ones always do.
+
+    >>> begins_with_bos({"is.bos": 0}), begins_with_bos({"is.bos": -1}), begins_with_bos({"is.made_of": 7})
+    (True, False, True)
+    """
+    own = {key: value for key, value in state.items() if key.startswith("is.")}
+    return any(
+        key.endswith(".made_of") or (key.endswith(".bos") and value >= 0) for key, value in own.items()
+    )
 
 
 class _PrefetchThread:

@@ -37,6 +37,11 @@ def initialize(model: AnyTransformer, kind: str = "gpt2", seed: int | None = 0) 
     return model
 
 
+def check_kind(kind: str) -> None:
+    """Raises for a name that is not an initialization."""
+    registry.function_of(__name__, kind, "initialization")
+
+
 @registry.kind("gpt2")
 def gpt2(name: str, shape: Shape, config: ModelConfig, generator: Generator) -> Tensor:
     """GPT-2's: N(0, 0.02), and 0.02 / √(2L) for the matrices that write to the residual stream, so that its

@@ -95,6 +95,16 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class Rescheduled:
+    """The run was given another number of steps, so that it ends within its minutes."""
+
+    step: int
+    steps: int
+    before: int
+    """The number of steps that it was to have."""
+
+
+@dataclass(frozen=True)
 class Recorded:
     """Sizes of the activations, gradients and updates of a step, by name; see `recorder.py`."""
 
@@ -103,6 +113,28 @@ class Recorded:
     """rms, max and zeros."""
     parameters: dict[str, dict[str, float]]
     """gradient, weight and ratio."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The first compiled step of a process was compared with an eager one."""
+
+    step: int
+    difference: float
+    """The largest of the loss and the gradients, relative to their sizes; NaN where it could not be had."""
+    seconds: float
+    """What the eager step took."""
+    about: str = ""
+    """What was wrong, and what was done about it; "" where nothing was."""
+
+    @property
+    def message(self) -> str:
+        """
+        >>> Compared(1, 1.5e-7, 0.5).message
+        'compiled code agrees with eager code to 1.5e-07 (an eager step, once: 0.5 s)'
+        """
+        agrees = f"compiled code agrees with eager code to {self.difference:.2g}"
+        return self.about or f"{agrees} (an eager step, once: {self.seconds:.1f} s)"
 
 
 @dataclass(frozen=True)
@@ -123,4 +155,4 @@ class Ended:
         return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
 
 
-Event = Started | Stepped | Evaluated | Saved | Skipped | Recorded | Ended
+Event = Started | Compared | Stepped | Evaluated | Saved | Skipped | Rescheduled | Recorded | Ended

@@ -23,7 +23,7 @@ from pellucid.format import format_bytes, format_duration
 from pellucid.model.device_memory import get_device_memory
 from pellucid.text.corpus.sources import PACKED, files
 from pellucid.training import machine, memory
-from pellucid.training.device import compile_loss, resolve_device, resolve_dtype
+from pellucid.training.device import decide_compilation, resolve_device, resolve_dtype
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.scaling import compute_share
 from pellucid.training.evaluate import check_evaluation, check_patience
@@ -68,9 +68,7 @@ def check_recipe(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Rec
     make_optimizer(weights.trainable, recipe.optimizer)
     if recipe.train.tensorboard:
         writer_class()
-    compile_loss(
-        lambda ids, *_: ids, recipe, device, recipe.train.parallel == "fsdp" and not ranks.is_single_process
-    )
+    decide_compilation(recipe, device, recipe.train.parallel == "fsdp" and not ranks.is_single_process)
     return recipe, config
 
 

@@ -194,7 +194,7 @@ def _time_step(
 ) -> float:
     """Returns the median time of a step: forward, backward and update."""
     wide = torch.float64 if dtype == "float64" else torch.float32
-    model = initialize(Transformer.empty(config, device, wide), TrainSettings().initialization, 0).train()
+    model = initialize(Transformer.empty(config, device, wide)).train()
     objective = Objective(model, TrainSettings(), dtype)
     optimizer = make_optimizer(dict(model.named_parameters()), AdamW())
     rng = torch.Generator().manual_seed(0)
@@ -238,19 +238,19 @@ class Machine:
         with use_threads(threads):
             return measure_peak(self.device, self.dtype)
 
-    def measure_utilization(self, config: ModelConfig, plan: Plan) -> float | None:
+    def measure_utilization(self, plan: Plan) -> float | None:
         """Returns the fraction of the peak that training steps of a plan reach.
 
         None where it is about what was assumed, or where a step would take too long to try. The first call
         also chooses the number of threads.
         """
-        keys, speeds = plan.overrides, dict[int, float]()
+        keys, config, speeds = plan.overrides, plan.config, dict[int, float]()
         for count in self.counts:
             with use_threads(count):
                 found = measure_speed(
                     config,
                     keys["data.batch_size"],
-                    keys["model.context_length"],
+                    keys.get("model.context_length", config.context_length),
                     self.device,
                     self.dtype,
                     self.peak,

@@ -1,8 +1,11 @@
 """Model size, steps and learning rate for a text, from the size of the text, the time and the machine."""
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pellucid.config import ModelConfig
@@ -16,6 +19,7 @@ from pellucid.cost import (
 from pellucid.data.sources.encoding import vocabulary_for
 from pellucid.errors import ConfigError
 from pellucid.format import format_bytes
+from pellucid.parts.dropouts import DropoutConfig
 
 UTILIZATION = 0.3
 """The fraction of the measured peak that training is assumed to reach (MFU)."""
@@ -53,6 +57,7 @@ SIZES = (
 BYTES_PER_TOKEN = {512: 2.0, 1024: 2.5, 2048: 2.9, 4096: 3.3, 8192: 3.7}
 """Of English prose, about, by the vocabulary of a byte-pair encoding trained on it."""
 MOST_TOKENS_PER_STEP, FEWEST_TOKENS_PER_STEP = 1 << 16, 1 << 9
+ANY_SHAPE: Mapping[str, Any] = MappingProxyType({})
 TRAINED_SHARE = 0.9
 """The fraction of a text that is not held out."""
 
@@ -94,42 +99,62 @@ class Plan:
     """Keys of a recipe, with dots."""
     reasons: tuple[str, ...]
     """Why, one line each."""
+    config: ModelConfig
+    """The model that is trained."""
+    tokens: int
+    """Tokens that it reads, about."""
+    epochs: float
     size: int = 0
     """Which size of the table it is, from 1 on; 0 for fine-tuning."""
 
-    def model_config(self) -> ModelConfig:
-        keys = {
-            key.removeprefix("model."): value
-            for key, value in self.overrides.items()
-            if key.startswith("model.")
-        }
-        return ModelConfig.from_dict(keys | {"vocab_size": self.overrides["data.vocab_size"]})
+
+def describe_longer(plan: Plan, longer: Plan, times: int) -> str:
+    """Returns what a plan for `times` the minutes has more than this one.
+
+    No loss is foretold: none of these texts has a fitted scaling law.
+    """
+    parameters, more = count_parameters(plan.config), count_parameters(longer.config)
+    if more <= parameters and longer.tokens < 1.1 * plan.tokens:
+        enough = f"{plan.epochs:.1f} epochs of this text are enough"
+        why = enough if plan.epochs > 1 else "they do not make one step more"
+        return f"{times} times the minutes would buy nothing: {why}"
+    size = "the same model"
+    if more > parameters:
+        size = f"a model of {more:,} parameters, {more / parameters:.1f} times as many"
+    return (
+        f"{times} times the minutes would buy {size}, and {longer.tokens / plan.tokens:.1f} times the tokens "
+        f"({longer.epochs:.1f} epochs); the loss that it reaches, only its training says"
+    )
 
 
 # ---- a new model
 
 
-def plan_pretraining(text_bytes: int, budget: Budget, largest: int = len(SIZES)) -> Plan:
+def plan_pretraining(
+    text_bytes: int, budget: Budget, largest: int = len(SIZES), shape: Mapping[str, Any] = ANY_SHAPE
+) -> Plan:
     """Returns the largest model of the table that sees a third of 20 tokens per parameter in the budget, has
     at most ten parameters for each token of the text and fits into the memory, with steps and learning rate.
 
-    `largest` limits the choice to the first sizes of the table.
+    `largest` limits the choice to the first sizes of the table. A `shape`, keys of a model with d_model among
+    them, is kept instead of any size: vocabulary and learning rate are then those of a size of its width, and
+    its rows are shortened where the text is short.
     """
     if text_bytes < 1:
         raise ConfigError("the text is empty: it has 0 bytes.")
-    size, why = _choose_size(text_bytes, budget, largest)
-    config = _config(size, text_bytes)
+    size, why = (
+        _match_shape(shape, text_bytes, budget) if shape else _choose_size(text_bytes, budget, largest)
+    )
+    config = _config(size, text_bytes, shape)
     text_tokens = _count_tokens(text_bytes, config.vocab_size)
     in_time = budget.flops / count_flops_per_token(config)
     tokens = min(in_time, EPOCHS * text_tokens)
     rows = _choose_rows(tokens, config, budget.memory)
     steps = max(1, round(tokens / (rows * config.context_length)))
+    chosen = {key: getattr(config, key) for key in ("n_layer", "n_head", "d_model", "context_length")}
     overrides: dict[str, Any] = {
         "steps": steps,
-        "model.n_layer": size.n_layer,
-        "model.n_head": size.n_head,
-        "model.d_model": size.d_model,
-        "model.context_length": config.context_length,
+        **{f"model.{key}": value for key, value in chosen.items() if shape.get(key) != value},
         "data.vocab_size": config.vocab_size,
         "data.batch_size": rows,
         "optimizer.lr": size.lr,
@@ -143,13 +168,24 @@ def plan_pretraining(text_bytes: int, budget: Budget, largest: int = len(SIZES))
     reasons = [
         f"a vocabulary of {config.vocab_size:,}, because {_why_vocabulary(text_bytes, config.vocab_size)}: "
         f"about {text_tokens:,} tokens to train on",
-        f"{size.n_layer} layers of {size.d_model}, {count_parameters(config):,} parameters, because {why}",
+        f"{config.n_layer} layers of {config.d_model}, {count_parameters(config):,} parameters, "
+        f"because {why}",
         f"{steps:,} steps of {rows} × {config.context_length} tokens, {epochs:.1f} epochs, because {limit}",
     ]
-    if epochs > FRESH_EPOCHS:
+    if epochs > FRESH_EPOCHS and "dropout" not in shape:
         overrides["model.dropout"] = "bernoulli"
+        config = dataclasses.replace(config, dropout=DropoutConfig.read("bernoulli"))
         reasons.append(f"dropout, because the text is read for more than {FRESH_EPOCHS} epochs")
-    return Plan(overrides, tuple(reasons), SIZES.index(size) + 1)
+    read = steps * rows * config.context_length
+    return Plan(overrides, tuple(reasons), config, read, epochs, SIZES.index(size) + 1)
+
+
+def _match_shape(shape: Mapping[str, Any], text_bytes: int, budget: Budget) -> tuple[Size, str]:
+    """Returns the largest size that is not wider than a shape, and words that follow "because"."""
+    width = _config(SIZES[0], text_bytes, shape).d_model
+    size = max((size for size in SIZES if size.d_model <= width), default=SIZES[0], key=SIZES.index)
+    why_not = _why_too_large(size, text_bytes, budget, shape)
+    return size, "that was asked for" + (f"; it {why_not}" if why_not else "")
 
 
 def _choose_size(text_bytes: int, budget: Budget, largest: int) -> tuple[Size, str]:
@@ -162,14 +198,16 @@ def _choose_size(text_bytes: int, budget: Budget, largest: int) -> tuple[Size, s
     return SIZES[-1], "it is the largest of the table"
 
 
-def _why_too_large(size: Size, text_bytes: int, budget: Budget) -> str | None:
+def _why_too_large(
+    size: Size, text_bytes: int, budget: Budget, shape: Mapping[str, Any] = ANY_SHAPE
+) -> str | None:
     """Returns words that follow "the next larger one"."""
-    config = _config(size, text_bytes)
+    config = _config(size, text_bytes, shape)
     text_tokens, parameters = _count_tokens(text_bytes, config.vocab_size), count_parameters(config)
     seen = budget.flops / count_flops_per_token(config)
     if seen < TOKENS_PER_PARAMETER / 3 * parameters:
         return (
-            f"would see {seen / parameters:.1f} tokens per parameter in this time; {TOKENS_PER_PARAMETER} "
+            f"would see {seen / parameters:.2g} tokens per parameter in this time; {TOKENS_PER_PARAMETER} "
             "are best"
         )
     if parameters > 10 * text_tokens:
@@ -186,12 +224,14 @@ def _why_vocabulary(text_bytes: int, vocab_size: int) -> str:
     return f"the model is too small for the {suited:,} that suit {format_bytes(text_bytes)} of text"
 
 
-def _config(size: Size, text_bytes: int) -> ModelConfig:
+def _config(size: Size, text_bytes: int, shape: Mapping[str, Any]) -> ModelConfig:
     sizes = {key: value for key, value in size._asdict().items() if key != "lr"}
-    vocab_size, length = min(vocabulary_for(text_bytes), size.vocab_size), size.context_length
+    vocab_size = min(vocabulary_for(text_bytes), size.vocab_size)
+    config = ModelConfig.from_dict(sizes | {"vocab_size": vocab_size, **shape})
+    length = config.context_length
     while length > 8 and 4 * length > _count_tokens(text_bytes, vocab_size):
         length //= 2  # a text shorter than a few rows could not be cut into any
-    return ModelConfig(**sizes | {"vocab_size": vocab_size, "context_length": length})
+    return dataclasses.replace(config, context_length=length)
 
 
 def bytes_per_token(vocab_size: int) -> float:
@@ -265,10 +305,8 @@ def plan_finetuning(text_bytes: int, budget: Budget, config: ModelConfig, how: s
         "only its adapters are trained, from zero" if how == "adapters" else "small steps keep what it knows"
     )
     batch = f"{rows} conversations" if records else f"{rows} × {length} tokens"
-    return Plan(
-        overrides,
-        (
-            f"a learning rate of {FINETUNE_LR[how]:g}, because the model is pretrained: {kept}",
-            f"{steps:,} steps of {batch}, {seen / epoch:.1f} epochs, because {limit}",
-        ),
+    reasons = (
+        f"a learning rate of {FINETUNE_LR[how]:g}, because the model is pretrained: {kept}",
+        f"{steps:,} steps of {batch}, {seen / epoch:.1f} epochs, because {limit}",
     )
+    return Plan(overrides, reasons, config, round(seen * width), seen / epoch)

@@ -6,30 +6,35 @@ request.recipe, request.notes
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from pellucid.config import ModelConfig
 from pellucid.data import chat_records
 from pellucid.data.sources.encoding import named_tokenizer
 from pellucid.data.sources.source import kind_of
 from pellucid.errors import UsageError
-from pellucid.interop.resolve import read_config
 from pellucid.model.device_memory import get_device_memory
+from pellucid.model.initializations import check_kind
 from pellucid.training.device import resolve_device
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.forecast import check_out, text_bytes
 from pellucid.training.machine import SPEED_SECONDS, Machine
-from pellucid.training.plan import SIZES, Budget, Plan, plan_finetuning, plan_pretraining
+from pellucid.training.plan import SIZES, Budget, Plan, describe_longer, plan_finetuning, plan_pretraining
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.reading import read_preset
 from pellucid.training.recipe.renamed_keys import describe_renamed
 from pellucid.training.recipe.shipped import is_shipped, read_table
+from pellucid.training.start import resolve_recipe
 
 MINUTES = 10.0
 """How long a run for texts may take, where no time is given."""
+LONGER = 10
+"""A plan says what this many times the minutes would buy."""
 
 
 class TrainRequest(NamedTuple):
@@ -130,29 +135,45 @@ def _plan(
     check_out(draft)
     if not draft.start:
         named_tokenizer(draft.data)
-    size = text_bytes(draft)
+        ModelConfig.check_choices(draft.model)
+        check_kind(draft.train.initialization)
+    start = resolve_recipe(draft)[1] if draft.start else None
+    shape = {} if start else _read_shape(overrides)
+    size, records = text_bytes(draft), _count_records(draft)
     machine = Machine(draft, device, ranks.is_single_process, min(SPEED_SECONDS, 6 * minutes))
-    config = read_config(draft.start) if draft.start else None
-    records = _count_records(draft)
 
-    def make(utilization: float | None = None, largest: int = len(SIZES)) -> Plan:
-        budget = Budget(minutes, machine.peak * ranks.world, get_device_memory(device), utilization)
-        if config is not None:
-            return plan_finetuning(size, budget, config, "adapters" if draft.lora.rank else "full", records)
-        return plan_pretraining(size, budget, largest)
+    def make(utilization: float | None = None, largest: int = len(SIZES), times: int = 1) -> Plan:
+        peak, memory = machine.peak * ranks.world, get_device_memory(device)
+        budget = Budget(times * minutes, peak, memory, utilization)
+        if start is not None:
+            how = "adapters" if draft.lora.rank else "full"
+            return plan_finetuning(size, budget, start.config, how, records)
+        return plan_pretraining(size, budget, largest, shape)
 
-    plan = make()
+    plan, utilization, longer = make(), None, []
     is_fixed = any(change.startswith(("steps=", "data.epochs=")) for change in overrides)
     if not is_fixed or len(machine.counts) > 1:
-        utilization = machine.measure_utilization(config or plan.model_config(), plan)
+        utilization = machine.measure_utilization(plan)
         if utilization and not is_fixed:
             better = make(utilization)
             if better.size != plan.size:  # another model reaches another fraction of the peak
-                utilization = machine.measure_utilization(better.model_config(), better) or utilization
+                utilization = machine.measure_utilization(better) or utilization
                 better = make(utilization, better.size)
             plan = better
-    threads = {"train.threads": machine.count} if machine.count != torch.get_num_threads() else {}
-    return plan.overrides | threads, (*plan.reasons, *filter(None, [machine.message]))
+    if not is_fixed:
+        longer = [describe_longer(plan, make(utilization, times=LONGER), LONGER)]
+    more = {} if is_fixed else {"minutes": minutes}
+    if machine.count != torch.get_num_threads():
+        more["train.threads"] = machine.count
+    return plan.overrides | more, (*plan.reasons, *longer, *filter(None, [machine.message]))
+
+
+def _read_shape(overrides: Sequence[str]) -> Mapping[str, Any]:
+    """Returns the keys of the model that the user chose, where its width is among them; otherwise none."""
+    own = [change for change in overrides if change.partition("=")[0].partition(".")[0] == "model"]
+    shape = override({}, own).get("model", {})
+    shape = read_preset(shape, "model") if isinstance(shape, str) else shape
+    return shape if "d_model" in shape else {}
 
 
 def _count_records(recipe: Recipe) -> int:

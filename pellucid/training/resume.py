@@ -4,15 +4,14 @@ Of several ranks, the first one writes the recipe and prepares the text, and the
 """
 
 import contextlib
-import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pellucid import __version__
-from pellucid.config import ModelConfig
 from pellucid.data.sources.source import open_source
 from pellucid.errors import UsageError
 from pellucid.pretrained import Pretrained
@@ -29,13 +28,21 @@ from pellucid.training.saving import checkpoint
 from pellucid.training.saving.environment import compare_environments
 from pellucid.training.saving.manifest import MODEL, parse_step
 from pellucid.training.saving.run_folder import DATA, RECIPE, RunFolder
-from pellucid.training.start import base_model_for_resume, make_config, resolve_recipe, summary
+from pellucid.training.start import (
+    base_model_for_resume,
+    make_config,
+    resolve_recipe,
+    summary,
+    warn_of_visible_targets,
+)
 from pellucid.training.state import TrainState
 
 Report = Callable[[str], None]
 """Receives lines for the user."""
 MAY_CHANGE = ("train.parallel", "train.timeout")
 """Keys that may change when a run is resumed."""
+NO_BITS = ("out", "minutes", *MAY_CHANGE)
+"""Keys that decide no bit of a step: what the clock decided is in `extensions`."""
 STEPS, EXTENSIONS = "steps", "extensions"
 """The key that `resume` may change, and the one that keeps its earlier values."""
 
@@ -74,21 +81,10 @@ def _open_run(
         if state.is_deterministic and state.device.type == "cuda" and ranks.is_single_process:
             rows = recipe.data.batch_size // recipe.train.accumulate
             report(describe_determinism_cost(state.objective, rows, recipe.length))
-    for line in filter(None, (*summary(recipe, state.model), warn_of_visible_targets(state.model.config))):
+    warning = warn_of_visible_targets(state.model.config, recipe.length)
+    for line in filter(None, (*summary(recipe, state.model), warning)):
         report(line)
     return Run(state, folder)
-
-
-def warn_of_visible_targets(config: ModelConfig) -> str:
-    """Returns a warning where the mask lets a position attend to the token that it has to predict."""
-    if not config.mask.bidirectional_prefix:
-        return ""
-    seen = config.mask.bidirectional_prefix - 1  # all but the last of the positions that attend to each other
-    where = "" if seen == math.inf else f" in the first {seen:.0f} of a row"
-    return (
-        f"model.mask={config.mask.kind}: positions attend to the tokens that they predict{where}, so the "
-        "loss there falls to 0 without anything learned of text; model.mask=causal prevents that."
-    )
 
 
 def resume(
@@ -99,8 +95,8 @@ def resume(
     `changes` may set steps=N, to train further than the run was planned.
     """
     changes = _check_changes(changes)
-    own = Recipe.from_dict(folder.read_recipe())
-    check_same_recipe(Recipe.from_dict(override(folder.read_recipe(), _without_steps(changes))), ranks)
+    own = Recipe.from_run(folder.read_recipe())
+    check_same_recipe(Recipe.from_run(override(folder.read_recipe(), _without_steps(changes))), ranks)
     ranks.check_equal({STEPS: _steps(folder, changes)})
     ranks.on_main_then_broadcast(folder.check_models)
     name, skipped = ranks.on_main_then_broadcast(lambda: _newest(folder))
@@ -131,17 +127,17 @@ def recipe_to_resume(folder: RunFolder, changes: Iterable[str]) -> Recipe:
 def _recipe_from(folder: RunFolder, found: Path | None, changes: Iterable[str]) -> tuple[Recipe, Recipe]:
     """Returns the recipe with the new number of steps, as the folder keeps it, and with all changes, as it is
     trained with from the checkpoint on."""
-    own, step = Recipe.from_dict(folder.read_recipe()), (parse_step(found.name) or 0) if found else 0
+    own, step = Recipe.from_run(folder.read_recipe()), (parse_step(found.name) or 0) if found else 0
     if found is not None:
         _check_unchanged(own, checkpoint.read_recipe(found), step, folder)
     steps = _steps(folder, changes)
     extended = own if steps == own.steps else _extend(own, step, steps, folder)
-    return extended, Recipe.from_dict(override(extended.to_dict(), _without_steps(changes)))
+    return extended, Recipe.from_run(override(extended.to_dict(), _without_steps(changes)))
 
 
 def _steps(folder: RunFolder, changes: Iterable[str]) -> int:
     """Returns how many steps the run has after the changes."""
-    return Recipe.from_dict(override({**folder.read_recipe(), EXTENSIONS: []}, changes)).steps
+    return Recipe.from_run(override({**folder.read_recipe(), EXTENSIONS: []}, changes)).steps
 
 
 def _extend(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:
@@ -155,7 +151,7 @@ def _extend(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:
             f"{folder.path} has made {step:,} steps already, and steps={steps} is not more than that: give a "
             "larger number, or begin another run."
         )
-    return recipe.extend(step, steps)
+    return replace(recipe.extend(step, steps), minutes=0.0)  # the steps are what counts now
 
 
 def _describe_extension(before: Recipe, after: Recipe, step: int) -> str:
@@ -173,12 +169,12 @@ def check_same_recipe(recipe: Recipe, ranks: Ranks) -> None:
 
 def _check_unchanged(recipe: Recipe, saved: Mapping[str, Any], step: int, folder: RunFolder) -> None:
     """Refuses a recipe that was edited since the checkpoint was saved."""
-    ours, theirs = flatten(recipe.to_dict()), flatten(Recipe.from_dict(saved).to_dict())
+    ours, theirs = flatten(recipe.to_dict()), flatten(Recipe.from_run(saved).to_dict())
     if step:  # as planned when that step was made
         ours[STEPS] = recipe.steps_at(step - 1)
         ours[EXTENSIONS] = tuple(pair for pair in recipe.extensions if pair[0] < step)
     for key in dict.fromkeys([*ours, *theirs]):
-        if key not in ("out", *MAY_CHANGE) and ours.get(key) != theirs.get(key):
+        if key not in NO_BITS and ours.get(key) != theirs.get(key):
             raise UsageError(
                 f"{folder.path / RECIPE} was changed: {key} was {theirs.get(key)!r} when the run was saved, "
                 f"and is {ours.get(key)!r} now. Restore it, or begin another run."
@@ -188,7 +184,7 @@ def _check_unchanged(recipe: Recipe, saved: Mapping[str, Any], step: int, folder
 def is_complete(folder: RunFolder, changes: Iterable[str]) -> bool:
     """Whether a finished run has its last checkpoint intact and `changes` ask for no more steps, so that
     nothing is left to train."""
-    recipe = Recipe.from_dict(folder.read_recipe())
+    recipe = Recipe.from_run(folder.read_recipe())
     found, skipped = folder.find_newest()
     if skipped or _steps(folder, _check_changes(changes)) != recipe.steps:
         return False
@@ -196,7 +192,7 @@ def is_complete(folder: RunFolder, changes: Iterable[str]) -> bool:
         return True
     saved = checkpoint.read_recipe(found)
     _check_unchanged(recipe, saved, parse_step(found.name) or 0, folder)
-    return Recipe.from_dict(saved).steps == recipe.steps  # else killed just after its steps were extended
+    return Recipe.from_run(saved).steps == recipe.steps  # else killed just after its steps were extended
 
 
 def _newest(folder: RunFolder) -> tuple[str, list[str]]:

@@ -25,6 +25,7 @@ from pellucid.training.events import (
     Evaluated,
     Event,
     Recorded,
+    Rescheduled,
     Saved,
     Skipped,
     Started,
@@ -35,6 +36,8 @@ from pellucid.training.history.nonfinite import NonfiniteLocator
 from pellucid.training.history.recorder import Recorder
 from pellucid.training.history.tensorboard import Board
 from pellucid.training.machine import find_peak
+from pellucid.training.pace import Pace
+from pellucid.training.recipe import Recipe
 from pellucid.training.saving.environment import get_environment
 from pellucid.training.saving.run_folder import LOG, RECORDER, TENSORBOARD, RunFolder
 from pellucid.training.state import TrainState
@@ -44,8 +47,8 @@ MAX_NONFINITE = 5
 """Steps in a row without a finite gradient that end a run."""
 BEST_SECONDS, BEST_SHARE = 10.0, 0.1
 """Saving the best model may always take this many seconds, and this share of the training time."""
-SAVE = "save"
-"""What ranks agree on where a checkpoint is due by the clock of one of them."""
+SAVE, FIT = "save", "fit"
+"""What ranks agree on where a checkpoint, or a look at the time that is left, is due by the clock of one."""
 
 
 class Run:
@@ -64,6 +67,8 @@ class Run:
         """The last event; None before the end."""
         passes = FROZEN_WEIGHTS if self.recipe.lora.rank else FORWARD_BACKWARD
         self.flops_per_token = count_flops_per_token(state.model.config, self.recipe.length, passes)
+        self.steps_per_epoch = state.source.train.count_steps_per_epoch(self.recipe.data.batch_size)
+        """Steps in which the text is read once, [] float; None where it has no end."""
         self.logs: dict[str, Log] = {}
         self.board: Board | None = None
         if folder is not None and self.ranks.is_main:
@@ -116,24 +121,32 @@ class Run:
 
     def _train(self) -> Iterator[Event]:
         state, recipe, meters = self.state, self.recipe, self.state.meters
+        pace = Pace(recipe.minutes, meters.seconds, meters.step)
         with use_deterministic_algorithms(state.is_deterministic), contextlib.closing(state.loader):
             yield self._make_started()
             reason, detail, first_step, self._saved_at = EndReason.FINISHED, "", meters.step, time.monotonic()
-            while meters.step < recipe.steps:
-                request = self._agree(self._is_save_overdue(first_step))
+            while meters.step < self.recipe.steps:
+                is_fit_due = self.ranks.is_main and pace.is_due(meters.step)  # one clock decides
+                request = self._agree(self._is_save_overdue(first_step), is_fit_due)
                 if request == SAVE:
                     yield self.save()
                     continue  # a stop may have been requested meanwhile
-                if request:
+                if request == FIT:  # then a step is made: no checkpoint of this one may know of it
+                    if rescheduled := self._reschedule(pace):
+                        yield rescheduled
+                elif request:
                     break
                 result = self.step()
+                compiled = state.compiled_loss
+                if compiled and (compared := compiled.take_comparison(result.step)):
+                    yield compared
                 yield result
                 if recorded := self.recorder.take():
                     yield recorded
                 if isinstance(result, Skipped) and meters.nonfinite_in_a_row >= self._max_nonfinite:
                     reason, detail = EndReason.NONFINITE, self._describe_nonfinite(result)
                     break
-                if meters.step % recipe.evaluation.every == 0 or recipe.ends_at(meters.step):
+                if meters.step % recipe.evaluation.every == 0 or self.recipe.ends_at(meters.step):
                     evaluated = evaluate(state)
                     yield evaluated
                     if best := self._save_best(evaluated):
@@ -162,13 +175,30 @@ class Run:
             return False
         return time.monotonic() - self._saved_at > limit
 
-    def _agree(self, is_save_overdue: bool) -> str:
-        """Returns what all ranks do now: end ("interrupted"), save where that is overdue on one, or train."""
-        own = EndReason.INTERRUPTED.value if self._stop_requested else SAVE * is_save_overdue
-        agreed = self.ranks.agree(own)
-        if agreed not in ("", SAVE):  # else not touched: a signal may have set it meanwhile
+    def _agree(self, is_save_overdue: bool, is_fit_due: bool = False) -> str:
+        """Returns what all ranks do now: end ("interrupted"), save or look at the time that is left where
+        that is due on one, or train."""
+        due = SAVE if is_save_overdue else FIT * is_fit_due
+        agreed = self.ranks.agree(EndReason.INTERRUPTED.value if self._stop_requested else due)
+        if agreed not in ("", SAVE, FIT):  # else not touched: a signal may have set it meanwhile
             self._stop_requested = True
         return agreed
+
+    def _reschedule(self, pace: Pace) -> Rescheduled | None:
+        """Gives the run the number of steps that it has time for, and writes that into its recipe first."""
+        step, before = self.state.meters.step, self.recipe.steps
+        planned = self.recipe.steps_at(0)
+        steps = self.ranks.on_main_then_broadcast(lambda: pace.fit(step, before, planned))
+        if steps == before:
+            return None
+        if folder := self._folder:
+
+            def write() -> None:
+                folder.write_recipe(Recipe.from_run(folder.read_recipe()).extend(step, steps).to_toml())
+
+            self.ranks.on_main_then_broadcast(write)
+        self.recipe = self.state.recipe = self.recipe.extend(step, steps)
+        return Rescheduled(step, steps, before)
 
     @property
     def _max_nonfinite(self) -> int:
@@ -204,13 +234,16 @@ class Run:
             self.board.write(make_line(event, **extra))
 
     def _log_extra(self, event: Event) -> dict[str, Any]:
-        """Returns what the log has besides the event's fields: MFU, and the entropy floor where known."""
-        state = self.state
+        """Returns what the log has besides the event's fields: epochs, MFU, and the entropy floor."""
+        state, extra = self.state, dict[str, Any]()
+        if isinstance(event, Stepped | Evaluated) and self.steps_per_epoch:
+            extra["epoch"] = round(event.step / self.steps_per_epoch, 4)
         if isinstance(event, Stepped):
             achieved = event.tokens_per_second * self.flops_per_token
-            return {"mfu": achieved / (find_peak(str(state.device), state.dtype) * self.ranks.world)}
-        is_known = isinstance(event, Evaluated) and event.gap is not None
-        return {"floor": state.source.entropy_floor} if is_known else {}
+            extra["mfu"] = achieved / (find_peak(str(state.device), state.dtype) * self.ranks.world)
+        if isinstance(event, Evaluated) and event.gap is not None:
+            extra["floor"] = state.source.entropy_floor
+        return extra
 
     # ---- checkpoints
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.config import ModelConfig, Shapes
+from pellucid.config import ModelConfig, Shapes, presets
 from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.interop.adapter import Adapter, peft_names
-from pellucid.interop.resolve import open_model
+from pellucid.interop.resolve import is_config_only, open_model
 from pellucid.lora import A
 from pellucid.model.initializations import initialize
 from pellucid.model.lora import adapt, adapters
@@ -31,6 +31,12 @@ def resolve_recipe(recipe: Recipe) -> tuple[Recipe, Pretrained | None]:
     if not recipe.start:
         recipe.config(recipe.data.vocab_size or 1)  # refused now, and not after hours of encoding a text
         return recipe, None
+    if is_config_only(recipe.start):
+        shape = f"model={recipe.start}" if recipe.start in presets() else "its [config] as [model]"
+        raise ConfigError(
+            f"start={recipe.start!r} is config-only: it has no weights to start from. {shape} trains a new "
+            "model of its shape."
+        )
     start = open_model(recipe.start).to_floats()
     if start.tokenizer is None:
         raise ConfigError(f"start={recipe.start!r} has no tokenizer, so it cannot be trained on text.")
@@ -114,6 +120,21 @@ def summary(recipe: Recipe, model: Transformer) -> list[str]:
     if why:
         lines.append(f"the adapter is written in a layout of our own and not in peft's, because {why}")
     return lines
+
+
+def warn_of_visible_targets(config: ModelConfig, length: int) -> str:
+    """Returns a warning where the mask lets positions of a row attend to the token that they predict, which
+    is the one at the next position; empty where it does not."""
+    here = np.arange(length - 1)[:, None]
+    visible = config.mask.compute_mask(here, here + 1)
+    count = len(here) if visible is None else int(np.count_nonzero(visible))
+    if not count:
+        return ""
+    return (
+        f"warning: model.mask={config.mask.kind} lets {count:,} of the {length:,} positions of a row attend "
+        "to the token that they predict, so the loss there falls to 0 without anything learned of text; "
+        "model.mask=causal prevents that."
+    )
 
 
 def make_adapter(recipe: Recipe, config: ModelConfig, tensors: Mapping[str, Tensor]) -> Adapter | None:

@@ -63,7 +63,7 @@ def _read(row: dict[str, Any], line: dict[str, Any]) -> None:
     kind = line["kind"]
     row["step"] = int(line.get("step", row["step"]))
     row["why"] = line.get("why")
-    if kind in ("start", "resume"):
+    if kind in ("start", "resume", "rescheduled"):
         row["steps"] = _number(line, "steps")
     elif kind == "step":
         loss, smoothed = _number(line, "loss"), _number(line, "smoothed")

@@ -1,12 +1,13 @@
 """`pellucid.train`: a run from Python, by texts or by a recipe."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pellucid.arguments import check_path
+from pellucid.arguments import check_function, check_path
 from pellucid.errors import UsageError, show
 
 if TYPE_CHECKING:
@@ -24,15 +25,16 @@ def train(
 
     `recipe` is a text, a list of texts, the name of a shipped recipe ("stories"), a .toml file, or a table of
     keys; for texts, the model and its steps are planned so that the run takes about `minutes` (10 if
-    omitted). Further arguments set keys of the recipe. `on_event` is called with each step, evaluation and
-    save. After an interrupt `pellucid train --resume OUT` continues from the last checkpoint.
+    omitted). Further arguments set keys of the recipe; `model="tiny"` is the shape of a preset. `on_event` is
+    called with each step, evaluation and save. After an interrupt `pellucid train --resume OUT` continues
+    from the last checkpoint.
 
     >>> import pellucid, tempfile
     >>> size = {"context_length": 18, "n_layer": 1, "n_head": 1, "d_model": 4}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = pellucid.train("task:copy", out=f"{folder}/run", steps=1, model=size)
-    ...     run.end_reason.value, pellucid.load(run)
-    ('finished', <Model run: 236 parameters, float32 on cpu>)
+    ...     run.end_reason.value, pellucid.load(run).short_name
+    ('finished', 'run')
     """
     from pellucid.training.events import EndReason
     from pellucid.training.recipe import Recipe
@@ -40,7 +42,10 @@ def train(
     from pellucid.training.request import make_request
     from pellucid.training.resume import begin
     from pellucid.training.saving.run_folder import RunFolder
+    from pellucid.training.start import warn_of_visible_targets
 
+    if on_event is not None:
+        check_function("on_event", on_event)
     changes = list(_changes(overrides))
     if isinstance(recipe, Mapping):
         if minutes is not None:
@@ -52,6 +57,8 @@ def train(
     folder = RunFolder(Path(resolved.out))
     with folder.lock():
         run = begin(resolved, folder, lambda line: None)
+        if warning := warn_of_visible_targets(run.state.model.config, run.recipe.length):
+            warnings.warn(warning.removeprefix("warning: "), stacklevel=2)
         for event in run.events():
             if on_event is not None:
                 on_event(event)

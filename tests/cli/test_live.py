@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,8 +17,9 @@ from pellucid.cli.live import LiveView, PlainView
 from pellucid.cli.progress import RunProgress
 from pellucid.cli.terminal import SafeStream
 from pellucid.format import format_clock
-from pellucid.training.events import Ended, EndReason, Event, Skipped
-from tests.training.sample_events import evaluated, events, started, stepped
+from pellucid.training.events import Ended, EndReason, Event, Rescheduled, Skipped
+from pellucid.training.history.log import read
+from tests.training.sample_events import evaluated, events, folder, started, stepped
 
 NASTY = "A [red]fox[/red] \x1b[2J\x1b]0;title\x07 \u202e\u200d 日本語 \ud83d\ttab\r\n" * 9
 
@@ -103,6 +105,25 @@ def test_the_time_that_is_left_does_not_count_the_first_step_which_compiles() ->
         now[0] = 60.0 + 2.0 * (step - 1)
         progress(stepped(step))
     assert progress.figure("left") == "3:00 left"
+
+
+def test_a_resumed_run_shows_the_curve_and_the_best_loss_of_before(tmp_path: Path) -> None:
+    log = folder(tmp_path / "a", 300, end="") / "log.jsonl"
+    progress, whole = RunProgress(), RunProgress()
+    progress.remember(read(log))
+    for event in (started(400, step=300), stepped(301)):
+        progress(event)
+    for event in (*events(300, end=""), stepped(301)):
+        whole(event)
+    assert progress.history.curve().steps.tolist() == whole.history.curve().steps.tolist()
+    assert progress.figure("best") == "1.2500"
+
+
+def test_a_new_number_of_steps_is_shown_and_counted() -> None:
+    shown = (started(100), stepped(10), Rescheduled(10, 60, 100), stepped(11))
+    assert any(line.startswith("rescheduled 10/60 60 steps instead of 100") for line in lines(*shown))
+    picture = "\n".join(screen(80, 40, *shown)[0])
+    assert "step 11 of 60" in picture and "60 steps instead of 100" in picture
 
 
 def test_a_sample_cannot_do_anything_to_the_terminal() -> None:

@@ -24,11 +24,12 @@ from pellucid.figures.inline import DARK
 from pellucid.figures.page import write_page
 from pellucid.figures.svg import tile, write_svg
 from pellucid.figures.svg.marks import hex_color
+from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.history.charts import curve_charts
 from pellucid.training.history.curves import RunCurves, run_curves
 from pellucid.training.history.log import Log, make_line, read
 from tests.cli.commands import Shell
-from tests.training.sample_events import events, folder, stepped
+from tests.training.sample_events import evaluated, events, folder, stepped
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -123,6 +124,36 @@ def test_the_page_is_self_contained_and_knows_every_value(shell: Shell, tmp_path
     assert validation["curves"][0]["values"] == [1.25, 1.25, 1.25]
     assert validation["curves"][1]["steps"] == [100]
     drawn(tmp_path / "curves.html")
+
+
+def write_log(path: Path, epochs_per_step: float | None) -> None:
+    path.mkdir()
+    with Log(path / "log.jsonl") as log:
+        for event in events(300):
+            counts = isinstance(event, Stepped | Evaluated) and epochs_per_step is not None
+            log.write(event, **({"epoch": round(event.step * (epochs_per_step or 0), 4)} if counts else {}))
+
+
+def test_curves_lie_over_epochs_where_the_log_counts_them(shell: Shell, tmp_path: Path) -> None:
+    write_log(tmp_path / "a", 0.02)
+    write_log(tmp_path / "endless", None)
+    assert shell("plot", "a", "-o", "c.html", "--by", "epoch").code == 0
+    panel = values(tmp_path / "c.html")["panels"][1]
+    assert (panel["unit"], panel["first"], panel["curves"][0]["steps"]) == ("epoch", 0, [2.0, 4.0, 6.0])
+    assert "a: loss ↑, epochs →" in shell("plot", "a", "--by", "epoch").out
+    refused = shell("plot", "a", "endless", "--by", "epoch")
+    assert refused.code == 2 and "the log of endless counts no epochs" in refused.err
+
+
+def test_what_the_model_wrote_stands_below_the_curves_by_its_step(shell: Shell, tmp_path: Path) -> None:
+    write_log(tmp_path / "a", 0.02)
+    with Log(tmp_path / "a" / "log.jsonl") as log:
+        log.write(evaluated(400, sample="a <b>\n\x1b[2J cat"))
+    assert shell("plot", "a", "-o", "c.html").code == 0
+    page = (tmp_path / "c.html").read_text("utf-8")
+    assert "<h2>a, step 100, epoch 2.00</h2>\n<pre>Once upon a time.</pre>" in page
+    assert "<pre>a &lt;b&gt;\n\\x1b[2J cat</pre>" in page
+    assert "a, step 100, epoch 2.00: Once upon a time." in shell("plot", "a").out
 
 
 def test_the_pointer_is_answered(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_steps_and_threads_follow_from_measured_training_steps(
 def test_training_steps_are_measured_quickly_and_leave_no_trace() -> None:
     from pellucid.training.plan import Budget, plan_pretraining
 
-    config = plan_pretraining(10**6, Budget(1, 1e11, 10**9)).model_config()
+    config = plan_pretraining(10**6, Budget(1, 1e11, 10**9)).config
     before, begun = torch.get_rng_state(), time.perf_counter()
     found = machine.measure_speed(config, 8, 32, "cpu", "float32", 1e11, 0.2)
     assert found is not None and found > 1e6
@@ -170,6 +170,12 @@ def test_a_dry_run_refuses_what_the_run_would(run: Shell, change: str, code: int
     assert not Path("runs").exists()
 
 
+def test_a_dry_run_warns_of_a_mask_that_shows_the_targets(run: Shell) -> None:
+    Path("my.txt").write_text(TEXT)
+    shown = run("train", "my.txt", "--dry-run", "model.mask=none", *SMALL)
+    assert shown.code == 0 and "warning: model.mask=none" in shown.out
+
+
 def test_a_run_that_cannot_fit_is_refused_before_anything_is_allocated(run: Shell) -> None:
     begun = time.perf_counter()
     refused = run("train", "stories", "out=runs/a", "model.d_model=1048576", "model.n_layer=1000")
@@ -201,6 +207,39 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
 def test_a_wrong_key_is_refused_before_the_texts_are_read(run: Shell, change: str) -> None:
     refused = run("train", "nothing-*.txt", change)
     assert refused.code == 2 and "nothing" not in refused.err, refused.err
+
+
+@pytest.mark.parametrize("what", ["my.txt", "stories"])
+def test_a_start_without_weights_is_refused_before_anything_is_measured(
+    run: Shell, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    Path("my.txt").write_text(TEXT)
+    monkeypatch.setattr(machine, "measure_peak", pytest.fail)
+    refused = run("train", what, "start=tiny")
+    assert (refused.code, refused.out) == (2, "") and "model=tiny" in refused.err
+    assert "model=tiny" in run("train", "tiny").err
+
+
+@pytest.mark.parametrize(
+    "change", ["model.mask=window", "model.mlp=x", 'model.positions={kind="x"}', "train.initialization=x"]
+)
+def test_a_wrong_kind_is_refused_before_anything_is_measured(
+    run: Shell, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    Path("my.txt").write_text(TEXT)
+    monkeypatch.setattr(machine, "measure_peak", pytest.fail)
+    refused = run("train", "my.txt", change)
+    assert (refused.code, refused.out) == (2, "") and len(refused.err.splitlines()) == 1
+
+
+def test_a_preset_is_trained_on_a_text_by_its_name(run: Shell) -> None:
+    Path("my.txt").write_text(TEXT)
+    keys = [key for key in SMALL if not key.startswith("model.")]
+    done = run("train", "my.txt", "--plain", "model=tiny", "model.n_layer=1", *keys)
+    assert done.code == 0, done.err
+    model = read_recipe("runs/my")["model"]
+    assert (model["n_layer"], model["d_model"], model["positions"]) == (1, 128, "sinusoidal")
+    assert "1 layers of 128" in done.out and "instead of some of this, as asked: model" not in done.out
 
 
 def test_a_list_of_texts_can_be_set_as_a_key(run: Shell) -> None:

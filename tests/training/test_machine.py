@@ -59,9 +59,8 @@ def test_a_plan_s_utilization_is_a_share_of_the_larger_peak(monkeypatch: pytest.
     """Steps may be faster with the number of threads whose products happened to be slow."""
     monkeypatch.setattr(machine, "measure_speed", lambda *_: 6e10 if torch.get_num_threads() == 2 else 1e10)
     found = machine.Machine(recipe("train.device=cpu", "train.dtype=float32"), "cpu", True, 1.0)
-    config = preset("abcd")
-    plan = Plan({"data.batch_size": 1, "model.context_length": 8}, ())
-    assert found.measure_utilization(config, plan) == 6e10 / 9e10
+    plan = Plan({"data.batch_size": 1, "model.context_length": 8}, (), preset("abcd"), tokens=8, epochs=1.0)
+    assert found.measure_utilization(plan) == 6e10 / 9e10
     assert found.count == 2
 
 

@@ -1,5 +1,6 @@
 """Plans follow the text and the time; costs are those that one counts by hand."""
 
+import dataclasses
 import math
 import time
 from itertools import pairwise
@@ -27,11 +28,13 @@ from pellucid.training.plan import (
     SIZES,
     Budget,
     Plan,
+    describe_longer,
     plan_finetuning,
     plan_pretraining,
 )
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.reading import read_preset
 
 SPEED = 178e9
 TEXTS = (300, 5_000, 100_000, 1_115_394, 30_000_000, 10**9)
@@ -39,7 +42,7 @@ GB = 10**9
 
 
 def parameters(plan: Plan) -> int:
-    return count_parameters(plan.model_config())
+    return count_parameters(plan.config)
 
 
 def run(
@@ -120,14 +123,14 @@ def test_no_plan_takes_more_memory_than_there_is(text: int, memory: int) -> None
     for minutes in (1, 100, 100_000):
         plan = plan_pretraining(text, Budget(minutes, 1e15, memory))
         rows = plan.overrides["data.batch_size"]
-        assert estimate_training_memory(plan.model_config(), rows).total <= MEMORY_SHARE * memory
+        assert estimate_training_memory(plan.config, rows).total <= MEMORY_SHARE * memory
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("minutes", [1, 10, 100])
 def test_a_plan_keeps_to_the_time_and_to_the_number_of_epochs(text: int, minutes: int) -> None:
     plan = plan_pretraining(text, Budget(minutes, SPEED, 24 * GB))
-    config = plan.model_config()
+    config = plan.config
     tokens = plan.overrides["steps"] * plan.overrides["data.batch_size"] * config.context_length
     one_step = tokens / plan.overrides["steps"]
     assert (tokens - one_step) * count_flops_per_token(config) <= SPEED * 0.3 * 60 * minutes
@@ -147,13 +150,39 @@ def test_every_plan_is_a_recipe_and_says_why() -> None:
         plan = plan_pretraining(text, Budget(10, SPEED, 24 * GB))
         words = [f"{key}={value}" for key, value in plan.overrides.items()]
         recipe = Recipe.from_dict(override(table, words))
-        assert recipe.config(recipe.data.vocab_size) == plan.model_config()
+        assert recipe.config(recipe.data.vocab_size) == plan.config
         assert all("because" in reason for reason in plan.reasons)
 
 
 def test_a_text_that_is_read_often_gets_dropout() -> None:
     assert plan_pretraining(100_000, Budget(60, SPEED, 24 * GB)).overrides["model.dropout"] == "bernoulli"
     assert "model.dropout" not in plan_pretraining(10**9, Budget(1, SPEED, 24 * GB)).overrides
+
+
+def test_a_shape_that_is_asked_for_is_kept_and_the_rest_is_planned_for_it() -> None:
+    shape = read_preset("tiny", "model")
+    plan = plan_pretraining(10**8, Budget(10, SPEED, 24 * GB), shape=shape)
+    assert dataclasses.replace(plan.config, vocab_size=5000, dropout="none") == preset("tiny")
+    assert not {"model.n_layer", "model.d_model", "model.context_length"} & plan.overrides.keys()
+    tokens = plan.overrides["steps"] * plan.overrides["data.batch_size"] * 512
+    assert tokens * count_flops_per_token(plan.config) == pytest.approx(SPEED * 0.3 * 600, rel=0.01)
+    assert "that was asked for; it would see" in plan.reasons[1]
+    short = plan_pretraining(2_000, Budget(10, SPEED, 24 * GB), shape=shape)
+    assert short.overrides["model.context_length"] == short.config.context_length < 512
+
+
+def test_ten_times_the_minutes_buy_more_until_the_text_is_used_up() -> None:
+    def describe(text: int, minutes: float) -> str:
+        plan, longer = (plan_pretraining(text, Budget(m, SPEED, 24 * GB)) for m in (minutes, 10 * minutes))
+        if longer.config == plan.config and longer.tokens == plan.tokens:
+            assert "would buy nothing: 10.0 epochs" in describe_longer(plan, longer, 10)
+            return "nothing"
+        words = describe_longer(plan, longer, 10)
+        assert f"{longer.epochs:.1f} epochs" in words and f"{longer.tokens / plan.tokens:.1f} times" in words
+        assert (f"{count_parameters(longer.config):,} parameters" in words) is (longer.size > plan.size)
+        return "more"
+
+    assert [describe(30_000_000, 1), describe(100_000, 1000)] == ["more", "nothing"]
 
 
 @pytest.mark.parametrize(("text", "minutes"), [(100, 0.0), (100, -1.0), (100, math.inf), (0, 1.0)])

@@ -4,11 +4,9 @@ import shutil
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pellucid.errors import ConfigError, PellucidError, UsageError
-from pellucid.parts import kinds
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.events import Saved, Stepped
 from pellucid.training.history.log import read
@@ -17,11 +15,9 @@ from pellucid.training.machine import find_peak
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
-from pellucid.training.recipe.toml import format_toml
-from pellucid.training.resume import begin, is_complete, resume, warn_of_visible_targets
+from pellucid.training.resume import begin, is_complete, resume
 from pellucid.training.run import SAVE
 from pellucid.training.saving.run_folder import RunFolder, Status
-from tests.small_choices import small
 from tests.training import small_models
 from tests.training.small_run_folders import recipe, trained
 from tests.training.small_runs import make_run
@@ -45,27 +41,17 @@ def test_the_log_has_the_share_of_the_peak_and_the_floor_with_the_gap_to_it(tmp_
     assert judged["floor"] == lines["start"]["floor"] > 0
     assert judged["gap"] == judged["loss"] - judged["floor"]
     assert judged["learned"] < 1 and 0 <= judged["accuracy"] <= 1
+    assert "epoch" not in step  # stories have no end
 
 
-@pytest.mark.parametrize("kind", kinds("masks"))
-def test_a_mask_that_shows_a_target_is_warned_of(kind: str) -> None:
-    """The target of a position is the token at the next one."""
-    mask = format_toml(small("masks", kind))
-    recipe = Recipe.from_dict(override(read_table("stories"), [f"model.mask={mask}"]))
-    config, at = recipe.config(9), np.arange(recipe.length)
-    is_visible = config.mask.compute_mask(at, at)
-    shown = is_visible is None or bool(np.diagonal(is_visible, 1).any())
-    assert bool(warn_of_visible_targets(config)) is shown
-
-
-def test_the_warning_says_how_many_and_what_sees_none() -> None:
-    for mask, words in (
-        ("none", "predict, so"),
-        ("{kind='prefix', length=3}", "in the first 2 of a row, so"),
-    ):
-        recipe = Recipe.from_dict(override(read_table("stories"), [f"model.mask={mask}"]))
-        message = warn_of_visible_targets(recipe.config(9))
-        assert words in message and "model.mask=causal" in message
+def test_the_log_counts_epochs_where_a_text_has_an_end(tmp_path: Path) -> None:
+    (tmp_path / "my.txt").write_text("The cat sat on the mat. " * 50)
+    sizes = ("data.tokenizer=bytes", "data.batch_size=5", "model.n_layer=1", "evaluation.sample=0")
+    trained(tmp_path / "a", f"data.path={tmp_path / 'my.txt'}", *sizes)
+    lines = [line for line in read(tmp_path / "a" / "log.jsonl") if line["kind"] in ("step", "evaluation")]
+    tokens = len("The cat sat on the mat. " * 50) * 0.9
+    for line in lines:
+        assert line["epoch"] == pytest.approx(line["step"] * 5 * 18 / tokens, rel=0.02)
 
 
 # ---- a start that is refused

@@ -6,18 +6,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.interop.quantizing import quantize_pretrained
+from pellucid.model.initializations import initialize
+from pellucid.model.transformer import Transformer
+from pellucid.parts import kinds
 from pellucid.quantized import Scheme
 from pellucid.training.events import Evaluated
 from pellucid.training.history.rebuild import rebuild_step
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.shipped import read_table
+from pellucid.training.recipe.toml import format_toml
 from pellucid.training.resume import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
-from pellucid.training.start import resolve_recipe
+from pellucid.training.start import resolve_recipe, warn_of_visible_targets
+from tests.small_choices import small
 from tests.training import small_models, small_run_folders
 from tests.training.small_models import started
 
@@ -42,6 +49,15 @@ def test_a_run_of_no_steps_gives_back_the_model_that_it_started_from(tmp_path: P
     assert (after.chat_template, after.add_bos, after.generation) == tuple(settings.values())
     assert before.tokenizer is not None and after.tokenizer is not None
     assert after.tokenizer.encode(small_models.TEXT) == before.tokenizer.encode(small_models.TEXT)
+
+
+def test_a_narrow_model_begins_by_fan_in_and_its_folder_says_so(tmp_path: Path) -> None:
+    small_run_folders.trained(tmp_path / "run", "steps=0")
+    begun = model_folder.read(tmp_path / "run" / "model")
+    drawn = initialize(Transformer.empty(begun.config, dtype=torch.float64), "scaled_residual", seed=0)
+    for name, weight in drawn.weights().items():
+        np.testing.assert_array_equal(np.asarray(begun.weights[name]), weight, err_msg=name)
+    assert RunFolder(tmp_path / "run").read_recipe()["train"]["initialization"] == "scaled_residual"
 
 
 def test_a_model_with_quantized_weights_is_trained_as_floats(tmp_path: Path, text: Path) -> None:
@@ -173,3 +189,27 @@ def test_token_files_of_another_tokenizer_are_refused(tmp_path: Path, text: Path
     start = small_models.folder(tmp_path / "start")
     with pytest.raises(ConfigError, match="another tokenizer"):
         started(out, small_models.table(out, start, tokens))
+
+
+# ---- targets that the mask shows
+
+
+def warn(mask: str, length: int) -> str:
+    recipe = Recipe.from_dict(override(read_table("stories"), [f"model.mask={mask}"]))
+    return warn_of_visible_targets(recipe.config(9), length)
+
+
+@pytest.mark.parametrize("kind", kinds("masks"))
+def test_a_mask_that_shows_a_target_is_warned_of(kind: str) -> None:
+    """The target of a position is the token at the next one."""
+    mask, at = format_toml(small("masks", kind)), np.arange(16)
+    config = Recipe.from_dict(override(read_table("stories"), [f"model.mask={mask}"])).config(9)
+    visible = config.mask.compute_mask(at, at)
+    shown = np.ones(15, bool) if visible is None else np.diagonal(visible, 1)
+    assert (f"{kind} lets {shown.sum()} of the 16 positions" in warn(mask, 16)) is bool(shown.any())
+
+
+def test_the_warning_names_the_mask_and_says_how_many_targets_it_shows() -> None:
+    assert "model.mask=none lets 127 of the 128 positions" in warn("none", 128)
+    assert "model.mask=prefix lets 2 of the 128 positions" in warn("{kind='prefix', length=3}", 128)
+    assert warn("{kind='prefix', length=1}", 128) == warn("none", 1) == ""

@@ -45,13 +45,18 @@ def test_overrides_keep_every_letter_and_the_numbers_of_a_list(tmp_path: Path) -
     assert changes == ["extensions=[[1, 2]]", 'data.path=["a", "b"]']
 
 
+def test_a_mask_that_shows_the_targets_is_warned_of(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="model.mask=none"):
+        pellucid.train(TABLE, out=tmp_path / "a", steps=1, model={"mask": "none"})
+
+
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
         ({"recipe": 5}, UsageError, "recipe must be"),
         ({"recipe": "storeis"}, ConfigError, "'stories"),
         ({"stesp": 5}, ConfigError, "'steps"),
-        ({"steps": "many"}, ConfigError, "steps must be int"),
+        ({"steps": "many"}, ConfigError, "steps must be an integer"),
         ({"steps": None}, UsageError, "steps must be"),
         ({"optimizer": {"lr": object()}}, UsageError, "optimizer.lr must be"),
         ({"steps": -1}, ConfigError, "steps=-1"),
@@ -73,7 +78,28 @@ def test_texts_are_trained_on_by_a_recipe_that_is_planned_for_them(tmp_path: Pat
     for recipe, out in ((texts[0], "one"), (texts, "both")):
         pellucid.train(recipe, minutes=0.2, steps=1, out=tmp_path / out, model=tiny, train={"threads": 1})
     assert RunFolder(tmp_path / "both").read_recipe()["data"]["path"] == [*map(str, texts)]
-    assert RunFolder(tmp_path / "one").read_recipe()["schedule"]["warmup"] >= 1
+    one = RunFolder(tmp_path / "one").read_recipe()
+    assert one["schedule"]["warmup"] >= 1 and one["train"]["initialization"] == "scaled_residual"
     for recipe in ("stories", TABLE):
         with pytest.raises(UsageError, match="minutes"):
             pellucid.train(recipe, minutes=1)
+
+
+@pytest.mark.parametrize("rows", ["packed", "windows"])
+@pytest.mark.parametrize("source", ["stories:easy", "text"])
+def test_a_model_reads_a_text_as_its_documents_began(tmp_path: Path, source: str, rows: str) -> None:
+    """Generated and packed documents each begin with bos; a window of a text begins anywhere."""
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"Once upon a time {day}.\n" for day in range(200)), "utf-8")
+    data = {"path": str(path) if source == "text" else source, "rows": rows, "batch_size": 2}
+    if source == "text":
+        data |= {"split": "line", "tokenizer": "bytes"}
+    pellucid.train(
+        "stories", out=tmp_path / "run", steps=1, data=data,
+        model={"context_length": 18, "n_layer": 1, "n_head": 1, "d_model": 4},
+        evaluation={"batches": 1, "sample": 0},
+    )  # fmt: skip
+    model = pellucid.load(tmp_path / "run")
+    begins = [] if (source, rows) == ("text", "windows") else [model.pretrained.start_id]
+    assert model.pretrained.bos_ids == begins
+    assert model.encode("Once") == begins + model.pretrained.tokenizer.encode("Once")

@@ -21,6 +21,9 @@ from pellucid.data.shard import Ids
 from pellucid.errors import ConfigError
 from pellucid.names import IGNORE_INDEX
 
+MANY_EPOCHS = 1000
+"""Epochs in which the last batch, which is not full, counts for nothing."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -65,6 +68,14 @@ class Rows(ABC):
         raise ConfigError(
             "data.epochs needs a data set with an end; these rows have none: give steps instead."
         )
+
+    def count_steps_per_epoch(self, count: int) -> float | None:
+        """Returns in how many batches of `count` rows the data are read once, a fraction of the last one
+        included; None where they have no end."""
+        try:
+            return self.count_batches(count, MANY_EPOCHS) / MANY_EPOCHS
+        except ConfigError:
+            return None
 
 
 def check_length(length: int) -> None:

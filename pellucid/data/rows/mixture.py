@@ -19,8 +19,10 @@ class Mixture(Rows):
     def __init__(self, sources: Sequence[Rows], weights: Sequence[float], seed: int = 0) -> None:
         if len(sources) != len(weights) or not sources:
             raise ConfigError(f"{len(sources)} sources need one weight each; got {len(weights)}.")
-        if not all(0 <= weight < float("inf") for weight in weights) or not sum(weights):
-            raise ConfigError(f"weights {list(weights)} must be finite numbers from 0, not all of them 0.")
+        if min(weights) < 0 or not 0 < sum(weights) < float("inf"):  # NaN makes the sum NaN
+            raise ConfigError(
+                f"weights {list(weights)} must be numbers from 0, and their sum finite and above 0."
+            )
         if wrong := [source for source in sources if not isinstance(source, Windows | Packed)]:
             raise ConfigError(
                 f"{type(wrong[0]).__name__.lower()} rows are chosen for a whole batch and cannot be mixed; "

@@ -68,9 +68,10 @@ class DataSettings:
                 f"data.mixture_weights has {pluralize(len(weights), 'weight')}, and data.path "
                 f"{pluralize(count, 'text')}: give one weight for each text."
             )
-        if not all(0 <= weight < math.inf for weight in weights) or not sum(weights):
+        if min(weights) < 0 or not 0 < sum(weights) < math.inf:  # NaN makes the sum NaN
             raise ConfigError(
-                f"data.mixture_weights={list(weights)} must be finite numbers from 0, not all of them 0."
+                f"data.mixture_weights={list(weights)} must be numbers from 0, and their sum finite and "
+                "above 0."
             )
         if self.epochs:
             raise ConfigError(

@@ -8,7 +8,7 @@ import numpy as np
 
 from pellucid.errors import FileError, UsageError
 from pellucid.figures.chart import Axis, Chart, Heatmap, LegendKey, Series
-from pellucid.figures.figure import Figure, Section
+from pellucid.figures.figure import Excerpt, Figure, Section
 from pellucid.figures.svg.marks import COLORS
 from pellucid.format import escape_controls
 from pellucid.training.history.curves import Array, Curve, RunCurves, run_curves
@@ -19,6 +19,10 @@ from pellucid.training.saving.run_folder import LOG, RECORDER
 POINTS, COLUMNS = 800, 60
 """Points of a series and columns of a heatmap; more than one per pixel cannot be seen."""
 LAYERS_SIZE = (300, 130)
+SAMPLES = 12
+"""Generated texts of a run that are shown."""
+STEP, EPOCH = "step", "epoch"
+"""What the charts may lie over."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,16 @@ class LoggedRun:
 
     def layers(self) -> list[Map]:
         return maps(read(self.recorder)) if self.recorder.is_file() else []
+
+    def excerpts(self) -> list[Excerpt]:
+        """Returns what the model wrote at its evaluations, some of it where there were many."""
+        curves = self.curves
+        chosen = np.linspace(0, len(curves.samples) - 1, min(SAMPLES, len(curves.samples))).round()
+        scale = curves.epochs_per_step
+        return [
+            Excerpt(f"{curves.name}, step {step:,}" + (f", epoch {step * scale:.2f}" if scale else ""), text)
+            for step, text in (curves.samples[int(i)] for i in chosen)
+        ]
 
 
 def read_runs(paths: Sequence[Path], on_empty: Callable[[str], None] = lambda name: None) -> list[LoggedRun]:
@@ -57,15 +71,17 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [escape_controls(name, keep="\n").replace("\n", " ") for name in names]
 
 
-def run_figure(runs: Sequence[LoggedRun], smooth: int | None = None) -> Figure:
-    """Returns the four charts of all runs, and a section with the layers of each run that recorded them."""
-    charts = curve_charts([run.curves for run in runs], smooth)
+def run_figure(runs: Sequence[LoggedRun], smooth: int | None = None, by: str = STEP) -> Figure:
+    """Returns the four charts of all runs, a section with the layers of each run that recorded them by step,
+    and the texts that the models generated."""
+    charts = curve_charts([run.curves for run in runs], smooth, by)
     sections = [Section("", charts)]
     for run in runs:
-        if heatmaps := [_heatmap(map, charts[0].x) for map in run.layers()]:
+        if by == STEP and (heatmaps := [_heatmap(map, charts[0].x) for map in run.layers()]):
             heading = f"layers of {run.curves.name}" if len(runs) > 1 else "layers"
             sections.append(Section(heading, heatmaps, LAYERS_SIZE))
-    return Figure(", ".join(run.curves.name for run in runs), sections)
+    title = ", ".join(run.curves.name for run in runs)
+    return Figure(title, sections, excerpts=[excerpt for run in runs for excerpt in run.excerpts()])
 
 
 def _heatmap(map: Map, steps: Axis) -> Heatmap:
@@ -77,15 +93,17 @@ def _heatmap(map: Map, steps: Axis) -> Heatmap:
     )
 
 
-def curve_charts(runs: Sequence[RunCurves], smooth: int | None = None) -> list[Chart]:
-    """Returns loss, validation loss, learning rate and gradient norm over the steps of all runs.
+def curve_charts(runs: Sequence[RunCurves], smooth: int | None = None, by: str = STEP) -> list[Chart]:
+    """Returns loss, validation loss, learning rate and gradient norm over the steps, or epochs, of all runs.
 
     Loss and gradient norm are means over `smooth` steps, by default a fiftieth of a run, before the faint
     values themselves.
     """
+    runs = [run.by_epoch() for run in runs] if by == EPOCH else runs
     steps = np.concatenate([curve.steps for run in runs for curve in (run.loss, run.validation)])
     low, high = float(steps.min()), float(steps.max())
-    across = Axis("steps", low, high) if high > low else Axis("steps", low - 0.5, low + 0.5)
+    low = low if by == STEP else 0.0
+    across = Axis(f"{by}s", low, high) if high > low else Axis(f"{by}s", low - 0.5, low + 0.5)
     keys = [LegendKey(run.name, i % len(COLORS), i // len(COLORS)) for i, run in enumerate(runs)]
     windows = [smooth or max(1, len(run.loss) // 50) for run in runs]
     both = list(zip(keys, runs, windows, strict=True))
@@ -111,9 +129,9 @@ def curve_charts(runs: Sequence[RunCurves], smooth: int | None = None) -> list[C
     ]
 
 
-def loss_charts(runs: Sequence[RunCurves], smooth: int | None = None) -> Iterator[Chart]:
+def loss_charts(runs: Sequence[RunCurves], smooth: int | None = None, by: str = STEP) -> Iterator[Chart]:
     """Yields the smoothed loss of each run alone, over the axes of all of them."""
-    chart = curve_charts(runs, smooth)[0]
+    chart = curve_charts(runs, smooth, by)[0]
     y = Axis("loss", chart.y.low, chart.y.high)
     for series in chart.series:
         if series.style == "line" and len(series.x):

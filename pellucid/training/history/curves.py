@@ -3,11 +3,13 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pellucid.errors import UsageError
 
 Array = NDArray[np.float64]
 
@@ -64,16 +66,36 @@ class RunCurves:
     lr: Curve
     grad_norm: Curve
     floor: float | None
+    epochs_per_step: float | None = None
+    """None where the text has no end, or the log is of a version that counted no epochs."""
+    samples: tuple[tuple[float, str], ...] = ()
+    """The step of each evaluation, and the text that the model generated there."""
 
     def __len__(self) -> int:
         return max(len(self.loss), len(self.validation))
+
+    def by_epoch(self) -> "RunCurves":
+        """Returns the same curves over epochs in place of steps."""
+        if self.epochs_per_step is None:
+            raise UsageError(
+                f"the log of {self.name} counts no epochs: its text has no end, or the log is of an older "
+                "version. Plot it by step."
+            )
+        scale = self.epochs_per_step
+        curves = {
+            name: Curve(curve.steps * scale, curve.values)
+            for name, curve in vars(self).items()
+            if isinstance(curve, Curve)
+        }
+        return replace(self, **curves)  # type: ignore[arg-type]
 
 
 def run_curves(name: str, lines: Iterable[Mapping[str, Any]]) -> RunCurves:
     """Returns the curves of a log; of a repeated step, the last one."""
     steps: dict[str, dict[float, float]] = {"loss": {}, "lr": {}, "grad_norm": {}}
     validation: dict[float, float] = {}
-    floor = None
+    samples: dict[float, str] = {}
+    floor = epochs_per_step = None
     for line in lines:
         kind, step = line["kind"], line.get("step", 0)
         if kind == "step":
@@ -81,13 +103,19 @@ def run_curves(name: str, lines: Iterable[Mapping[str, Any]]) -> RunCurves:
                 series[step] = _number(line.get(key))
         elif kind == "evaluation":
             validation[step] = _number(line.get("loss"))
+            if isinstance(sample := line.get("sample"), str) and sample.strip():
+                samples[step] = sample
         elif kind == "resume":
-            for series in (*steps.values(), validation):
-                for later in [s for s in reversed(series) if s > step]:
-                    del series[later]
+            kept: tuple[dict[float, Any], ...] = (*steps.values(), validation, samples)
+            for kept_values in kept:
+                for later in [s for s in reversed(kept_values) if s > step]:
+                    del kept_values[later]
+        if step and _number(epoch := line.get("epoch")) > 0:
+            epochs_per_step = epoch / step
         floor = floor if math.isnan(given := _number(line.get("floor"))) else given
     loss, lr, norm = map(_curve, steps.values())
-    return RunCurves(name, loss, _curve(validation), lr, norm, floor)
+    texts = tuple(sorted(samples.items()))
+    return RunCurves(name, loss, _curve(validation), lr, norm, floor, epochs_per_step, texts)
 
 
 def _number(value: Any) -> float:

@@ -17,11 +17,13 @@ from typing import Any
 from pellucid.errors import FileError, file_errors
 from pellucid.files import UNPAIRED, read_bytes, write_line
 from pellucid.training.events import (
+    Compared,
     Ended,
     EndReason,
     Evaluated,
     Event,
     Recorded,
+    Rescheduled,
     Saved,
     Skipped,
     Started,
@@ -30,10 +32,12 @@ from pellucid.training.events import (
 
 KINDS = {
     Started: "start",
+    Compared: "compared",
     Stepped: "step",
     Evaluated: "evaluation",
     Saved: "saved",
     Skipped: "skipped",
+    Rescheduled: "rescheduled",
     Recorded: "recorded",
 }
 CLOCK = frozenset({"seconds", "tokens_per_second", "mfu", "memory"})

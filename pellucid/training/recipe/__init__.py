@@ -37,6 +37,11 @@ from pellucid.training.recipe.sections import (
 )
 from pellucid.training.recipe.toml import format_toml
 
+NARROW = 256
+"""Channels below which a new model is initialized by fan-in: there N(0, 0.02) is far smaller than 1/√in, so
+that blocks add little to the residual stream at first."""
+NARROW_INITIALIZATION, USUAL_INITIALIZATION = "scaled_residual", "gpt2"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -50,6 +55,10 @@ class Recipe:
     changes them, also when the run is finished; the learning rate then follows the schedule of N steps from
     there on.
     Example: 2000"""
+    minutes: float = 0.0
+    """Minutes that training may take. Where its steps would take longer, the run is given fewer, whose
+    schedule the learning rate then follows; `extensions` keeps what was decided. 0: no limit.
+    Example: 30"""
     extensions: tuple[tuple[int, int], ...] = ()
     """Written by Pellucid where a run was given other steps: [step, steps] for each time. Up to that
     step the run was to have that number of steps, and its learning rate followed their schedule.
@@ -57,7 +66,8 @@ class Recipe:
     data: DataSettings
     """Where the text is, and how it becomes batches."""
     model: Mapping[str, Any] = field(default_factory=dict)
-    """The sizes and choices of the model. Beside a `start`, only context_length and dropout can be chosen."""
+    """The sizes and choices of the model. `model=PRESET` takes those of a preset that `pellucid list` shows,
+    and `model.KEY` then changes one. Beside a `start`, only context_length and dropout can be chosen."""
     seed: int = 0
     """Seed of the RNG for the first weights, the order of the rows, and dropout.
     Example: 17"""
@@ -92,7 +102,13 @@ class Recipe:
             if value not in words:
                 raise ConfigError(unknown(f"{section}.{key}", value, map(as_text, words)))
         self._check_start()
+        self._resolve_initialization()
         self._check_extensions()
+        if self.minutes and self.data.epochs:
+            raise ConfigError(
+                f"minutes={self.minutes:g} does not go with data.epochs={self.data.epochs}, which decides "
+                "the steps: omit one of them."
+            )
         if self.train.weights == "bfloat16" and self.train.dtype in ("float32", "float64"):
             raise ConfigError(
                 f"train.weights=bfloat16 does not go with train.dtype={self.train.dtype}: products of "
@@ -126,6 +142,15 @@ class Recipe:
                     f"data.{key}={value!r} does not go with start={self.start!r}, whose own tokenizer is the "
                     f"only one that its weights know: omit data.{key}."
                 )
+
+    def _resolve_initialization(self) -> None:
+        """Names the initialization that `auto` stands for, so that the run's folder has it."""
+        if self.train.initialization != "auto":
+            return
+        width = self.model.get("d_model")  # another type is refused by the config
+        is_narrow = not self.start and type(width) is int and width < NARROW
+        kind = NARROW_INITIALIZATION if is_narrow else USUAL_INITIALIZATION
+        object.__setattr__(self, "train", dataclasses.replace(self.train, initialization=kind))
 
     def _check_extensions(self) -> None:
         before = 0
@@ -184,6 +209,18 @@ class Recipe:
             table = {"steps": 0} | table
         recipe: Self = read_section(cls, table, "")
         return recipe
+
+    @classmethod
+    def from_run(cls, given: Mapping[str, Any]) -> Self:
+        """Returns the recipe that a run was made with, from the table in its folder.
+
+        Such a table is complete. One whose initialization was removed is from a time when all models, narrow
+        ones too, had the usual kind.
+        """
+        table = translate(given)
+        if isinstance(train := table.get("train", {}), Mapping):
+            table["train"] = {"initialization": USUAL_INITIALIZATION} | dict(train)
+        return cls.from_dict(table)
 
     def to_dict(self) -> dict[str, Any]:
         return {entry.name: _to_plain(getattr(self, entry.name)) for entry in dataclasses.fields(self)}

@@ -12,7 +12,7 @@ import ast
 import dataclasses
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import UnionType
@@ -60,12 +60,14 @@ def keys() -> dict[str, list[Key]]:
         elif dataclasses.is_dataclass(kind):
             tables[entry.name] = list(_keys(kind, f"{entry.name}."))
     tables["evaluation.sampling"] = list(_sampling_keys("evaluation.sampling."))
-    tables[""] = [key for key in _keys(Recipe, "") if key.name not in tables]
+    tables[""] = list(_keys(Recipe, "", omit=tables))
     return tables
 
 
-def _keys(kind: Any, table: str) -> Iterator[Key]:
+def _keys(kind: Any, table: str, omit: Container[str] = ()) -> Iterator[Key]:
     for entry in dataclasses.fields(kind):
+        if entry.name in omit:
+            continue
         meaning, example = texts(kind).get(entry.name, ("", ""))
         yield Key(table + entry.name, _type(table + entry.name, entry), _default(entry), meaning, example)
 
@@ -107,9 +109,9 @@ def _sampling_keys(table: str) -> Iterator[Key]:
 def _default(entry: Any) -> str:
     if entry.default_factory is not dataclasses.MISSING:
         made = entry.default_factory()
-        if isinstance(made, Sampling):
-            return format_toml(made.to_dict())
-        return made.kind if isinstance(made, Part) else ""
+        if isinstance(made, Part):
+            return made.kind
+        return format_toml(made.to_dict() if isinstance(made, Sampling) else made)
     return "" if entry.default is dataclasses.MISSING else format_toml(entry.default)
 
 

@@ -7,32 +7,38 @@ from typing import Any, cast
 from pellucid.data.sources.settings import Paths
 from pellucid.errors import ConfigError
 from pellucid.parts import Part
+from pellucid.toml import check_numbers
 from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.reading import read_preset
 from pellucid.training.recipe.renamed_keys import translate, translate_override
-from pellucid.training.recipe.toml import parse_value
+from pellucid.training.recipe.toml import parse_value, show_value
+
+MODEL = "model"
+"""The table that may be the name of a preset instead."""
 
 
 def override(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Returns a recipe's table with some keys set: `optimizer.lr=3e-4`, `model.positions=learned`.
 
-    Kinds are set first; another kind drops the settings of the one before.
+    A whole model (`model=tiny`) is set first, then kinds; another kind drops the settings of the one before.
     """
     result: dict[str, Any] = translate(table)
     texts = dict(_texts(Recipe))
-    for text in sorted(
-        map(translate_override, overrides), key=lambda text: not text.partition("=")[0].endswith(".kind")
-    ):
+    preset = result.get(MODEL)
+    for text in sorted(map(translate_override, overrides), key=_order):
         path, equals, value = text.partition("=")
         if not equals or not path:
             raise ConfigError(f"{text!r} sets nothing: write KEY=VALUE, such as optimizer.lr=3e-4.")
         *sections, key = path.split(".")
+        if isinstance(result.get(MODEL), str):
+            result[MODEL] = read_preset(result[MODEL], MODEL)
         at = result
         for section in sections:
             inner = at.setdefault(section, {})
             if isinstance(inner, str):  # a part without settings is only its kind
                 inner = at[section] = {"kind": inner}
             if not isinstance(inner, dict):
-                raise ConfigError(f"{path} cannot be set: {section} is {inner!r} and has no keys.")
+                raise ConfigError(f"{path} cannot be set: {section} is {show_value(inner)} and has no keys.")
             at = inner
         if key == "kind" and at.get("kind") != value:
             at.clear()
@@ -43,7 +49,19 @@ def override(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, An
         read = parse_value(value)
         is_listed = texts.get(path) == Paths and isinstance(read, list)
         at[key] = value if path in texts and not isinstance(read, str) and not is_listed else read
+        check_numbers(at[key], path, ConfigError)
+        preset = at[key] if path == MODEL else preset
+    if isinstance(preset, str) and result.get("start"):
+        raise ConfigError(
+            f"model={preset} is the shape of a new model, and start={result['start']!r} has a shape of its "
+            "own: omit one of them."
+        )
     return result
+
+
+def _order(text: str) -> int:
+    path = text.partition("=")[0]
+    return 0 if path == MODEL else 1 if path.endswith(".kind") else 2
 
 
 def _texts(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:

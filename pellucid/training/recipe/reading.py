@@ -2,14 +2,16 @@
 
 import dataclasses
 import math
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from pellucid.config import ModelConfig
+from pellucid.config import ModelConfig, preset_text, presets
 from pellucid.data.sources.settings import Paths
 from pellucid.errors import ConfigError, did_you_mean, unknown
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts import Part
+from pellucid.training.recipe.toml import show_value
 
 MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))
 FROM_DATA = ("vocab_size",)
@@ -20,7 +22,7 @@ def read_section(kind: Any, given: Any, path: str) -> Any:
     """Returns a section as a dataclass, its keys checked by name and type."""
     where = path or "a recipe"
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{where} is a table of keys, not {given!r}.")
+        raise ConfigError(f"{where} is a table of keys, not {show_value(given)}.")
     fields = {entry.name: entry for entry in dataclasses.fields(kind)}
     values: dict[str, Any] = {}
     for key, value in given.items():
@@ -51,14 +53,14 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         return read_section(kind, value, name)
     if kind == bool | str:
         if not isinstance(value, bool | str):
-            raise ConfigError(f"{name} must be true, false or auto, not {value!r}.")
+            raise ConfigError(f"{name} must be true, false or auto, not {show_value(value)}.")
         return value
     if kind in (float, float | str) and type(value) is int:
-        value = float(value)
+        value = float(value) if abs(value) < 2**1000 else math.inf
     if kind == tuple[str, ...]:
         patterns = [value] if isinstance(value, str) else value
         if not isinstance(patterns, list | tuple) or not all(isinstance(one, str) for one in patterns):
-            raise ConfigError(f"{name} is a pattern or a list of them, not {value!r}.")
+            raise ConfigError(f"{name} is a pattern or a list of them, not {show_value(value)}.")
         return tuple(patterns)
     if kind == tuple[tuple[int, int], ...]:
         return _pairs(value, name)
@@ -66,20 +68,22 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         return _weights(value, name)
     if kind == tuple[float, ...]:
         if not isinstance(value, list | tuple) or any(type(one) not in (int, float) for one in value):
-            raise ConfigError(f"{name} must be a list of numbers such as [0.7, 0.3], not {value!r}.")
+            raise ConfigError(
+                f"{name} must be a list of numbers such as [0.7, 0.3], not {show_value(value)}."
+            )
         return tuple(map(float, value))
     if kind is bool:
         if not isinstance(value, bool):
-            raise ConfigError(f"{name} must be true or false, not {value!r}.")
+            raise ConfigError(f"{name} must be true or false, not {show_value(value)}.")
         return value
     if kind == Paths:
         return _paths(value, name)
-    plain = {int: "int", float: "float", str: "str", float | str: "float or str"}
+    plain = {int: "an integer", float: "a number", str: "a string", float | str: "a number or a string"}
     if kind in plain and (not isinstance(value, kind) or isinstance(value, bool) or value != value):
         whole = (
             f": use {value:.0f}" if kind is int and isinstance(value, float) and value.is_integer() else ""
         )
-        raise ConfigError(f"{name} must be {plain[kind]}, not {value!r}{whole}.")
+        raise ConfigError(f"{name} must be {plain[kind]}, not {show_value(value)}{whole}.")
     return _model(value, name) if name == "model" else value
 
 
@@ -88,17 +92,23 @@ def _pairs(value: Any, name: str) -> tuple[tuple[int, int], ...]:
     pairs = value if isinstance(value, list | tuple) else [value]
     for pair in pairs:
         if not isinstance(pair, list | tuple) or [type(number) for number in pair] != [int, int]:
-            raise ConfigError(f"{name} must be a list of pairs such as [[100, 200]], not {value!r}.")
+            raise ConfigError(
+                f"{name} must be a list of pairs such as [[100, 200]], not {show_value(value)}."
+            )
     return tuple((first, second) for first, second in pairs)
 
 
 def _weights(value: Any, name: str) -> dict[str, float]:
     """Returns a table of weights, which are finite and not negative."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f'{name} must be a table of weights such as {{ " the" = 0.5 }}, not {value!r}.')
+        raise ConfigError(
+            f'{name} must be a table of weights such as {{ " the" = 0.5 }}, not {show_value(value)}.'
+        )
     for key, weight in value.items():
         if type(weight) not in (int, float) or not 0 <= weight < math.inf:
-            raise ConfigError(f"{name} has {weight!r} for {key!r}: a weight is a finite number from 0.")
+            raise ConfigError(
+                f"{name} has {show_value(weight)} for {key!r}: a weight is a finite number from 0."
+            )
     return {key: float(weight) for key, weight in value.items()}
 
 
@@ -106,14 +116,17 @@ def _paths(value: Any, name: str) -> str | tuple[str, ...]:
     """Returns one path, or several; a list of one is that one."""
     paths = [value] if isinstance(value, str) else value
     if not isinstance(paths, list | tuple) or not paths or not all(isinstance(one, str) for one in paths):
-        raise ConfigError(f"{name} must be a path or a list of paths, not {value!r}.")
+        raise ConfigError(f"{name} must be a path or a list of paths, not {show_value(value)}.")
     return paths[0] if len(paths) == 1 else tuple(paths)
 
 
 def _model(given: Any, name: str) -> dict[str, Any]:
     """Returns the keys of a model, whose values the config checks once the vocabulary is known."""
+    if isinstance(given, str):
+        return read_preset(given, name)
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{name} is a table of keys, not {given!r}.")
+        found = show_value(given)
+        raise ConfigError(f"{name} is a table of keys or the name of a preset, not {found}.")
     for key in given:
         if key in FROM_DATA:
             raise ConfigError(f"{name}.{key} is what the tokenizer has: set data.vocab_size.")
@@ -121,3 +134,12 @@ def _model(given: Any, name: str) -> dict[str, Any]:
             known = [known for known in MODEL_KEYS if known not in FROM_DATA]
             raise ConfigError(unknown(f"a key of {name}", key, known))
     return dict(given)
+
+
+def read_preset(preset: str, name: str) -> dict[str, Any]:
+    """Returns the keys of a preset's model without those that the tokenizer decides; `name` is the key that
+    an error names."""
+    if preset not in presets():
+        raise ConfigError(unknown(name, preset, presets()))
+    config = tomllib.loads(preset_text(preset))["config"]
+    return {key: value for key, value in config.items() if key not in FROM_DATA}

@@ -84,8 +84,10 @@ class TrainSettings:
     record_every: int = 100
     """Steps between two records of the sizes of activations, gradients and updates. 0: no records.
     Example: 20"""
-    initialization: str = "gpt2"
-    """How the weights of a new model are drawn; `pellucid choices initializations` lists the kinds.
+    initialization: str = "auto"
+    """The distribution of a new model's weights; `pellucid choices initializations` lists the kinds. auto:
+    `scaled_residual` where model.d_model is below 256, `gpt2` otherwise; the recipe in the folder of the run
+    has the kind that was taken. `xavier` is Xavier's uniform kind.
     Example: xavier"""
     device: str = "auto"
     """Where the model is: `auto`, `cpu`, `cuda` or `cuda:N`.
@@ -102,7 +104,7 @@ class TrainSettings:
     Example: bfloat16"""
     compile: bool | str = "auto"
     """Whether the step is compiled by torch.compile. auto: on a GPU, and on a CPU in bfloat16, where the run
-    is long enough.
+    is long enough. The first compiled step is compared with an eager one before it is used.
     Example: false"""
     deterministic: bool | str = "auto"
     """Whether only deterministic kernels are used, so that a run can be repeated bit for bit. auto: on a CPU.
@@ -179,6 +181,7 @@ class CheckpointSettings:
 MOST = 2**40
 BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("", "steps", 0, MOST),
+    ("", "minutes", 0, MOST),
     ("", "seed", 0, 2**63 - 1),
     ("data", "vocab_size", 0, LARGEST_VOCABULARY),
     ("data", "epochs", 0, 2**20),

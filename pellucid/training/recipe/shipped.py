@@ -6,9 +6,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from pellucid.config import presets
 from pellucid.data.sources.generated import GENERATED
 from pellucid.errors import ConfigError, did_you_mean
-from pellucid.files import read_bytes
+from pellucid.files import read_text
+from pellucid.toml import parse_toml
 from pellucid.training.recipe.overrides import override
 
 
@@ -34,10 +36,9 @@ def read_table(name: str) -> dict[str, Any]:
         shipped = resources.files("pellucid.training") / "recipes" / f"{kind}.toml"
         table = tomllib.loads(shipped.read_text("utf-8"))
         return override(table, [f"data.path={name}", f"out=runs/{name.replace(':', '-')}"] if colon else [])
-    try:
-        if not os.path.lexists(name):
-            known, hint = ", ".join(recipe_names()), did_you_mean(name, recipe_names())
-            raise ConfigError(f"{name!r} is neither a recipe nor a file; recipes are {known}.{hint}")
-        return tomllib.loads(read_bytes(Path(name)).decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name} is not a recipe: it is not TOML, {error}.") from None
+    if not os.path.lexists(name):
+        known, hint = ", ".join(recipe_names()), did_you_mean(name, recipe_names())
+        if name in presets():
+            hint = f" {name} is the shape of a model: train it on a text, with model={name}."
+        raise ConfigError(f"{name!r} is neither a recipe nor a file; recipes are {known}.{hint}")
+    return parse_toml(read_text(Path(name)), name, ConfigError)

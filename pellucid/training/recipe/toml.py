@@ -4,9 +4,11 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
+from datetime import date, time
 from typing import Any
 
-from pellucid.errors import ConfigError
+from pellucid.errors import ConfigError, show
+from pellucid.toml import load_toml
 
 
 def format_toml(value: Any) -> str:
@@ -18,10 +20,24 @@ def format_toml(value: Any) -> str:
         return "[" + ", ".join(map(format_toml, value)) + "]"
     if isinstance(value, float):
         return repr(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
     text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML refuses it, JSON does not
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
         raise ConfigError(f"{value!r} is not UTF-8, and a recipe is: give another name.")
     return text
+
+
+def show_value(value: Any) -> str:
+    """Returns a value as a recipe has it, short enough for a message.
+
+    >>> show_value({"on": True}), show_value("on")
+    ('{ on = true }', "'on'")
+    """
+    if not isinstance(value, bool | Mapping):
+        return show(value)
+    text = format_toml(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _format_key(key: str) -> str:
@@ -35,6 +51,6 @@ def parse_value(text: str) -> Any:
     (0.0003, [1, 2], 'cosine')
     """
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return load_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text

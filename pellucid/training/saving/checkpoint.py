@@ -34,6 +34,7 @@ import torch
 
 from pellucid import pretrained as interop
 from pellucid.config import ModelConfig
+from pellucid.data.loader import begins_with_bos
 from pellucid.errors import FileError, ResourceError, UsageError, file_error
 from pellucid.files import fsync_folder, need, validating, whole_file
 from pellucid.interop import model_folder
@@ -225,7 +226,7 @@ def make_pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:
     stored, base = to_stored("weights", gather(snapshot.weights, ranks)), snapshot.base
     return interop.Pretrained(
         chat_template=base.chat_template if base else None,
-        add_bos=base.add_bos if base else False,
+        add_bos=base.add_bos if base else begins_with_bos(snapshot.loader),
         generation=base.generation if base else {},
         name=snapshot.name,
         config=snapshot.config,

@@ -27,12 +27,13 @@ from pellucid.files import (
     check_parent,
     is_partial,
     make_folders,
-    read_bytes,
+    read_text,
     remove_made,
     sweep,
     sweep_folder,
     whole_file,
 )
+from pellucid.toml import parse_toml
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.events import EndReason
 from pellucid.training.saving import manifest, published
@@ -284,10 +285,7 @@ class RunFolder:
         """Returns the recipe of this run as a table."""
         if self._recipe is None:
             path = self.path / RECIPE
-            try:
-                self._recipe = tomllib.loads(read_bytes(path).decode("utf-8"))
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise FileError(f"{path} is not a recipe: {error}.") from None
+            self._recipe = parse_toml(read_text(path), str(path))
         return self._recipe
 
     def find_newest(self, most: int | None = None) -> tuple[Path | None, list[str]]:

@@ -435,6 +435,7 @@ def test_folders_of_token_files_are_mixed_where_they_have_one_tokenizer(tmp_path
         (("a.txt", "b.txt"), {"mixture_weights": (1.0,)}, "1 weight.* 2 texts"),
         (("a.txt", "b.txt"), {"mixture_weights": (0.0, 0.0)}, "mixture_weights"),
         (("a.txt", "b.txt"), {"mixture_weights": (1.0, math.nan)}, "mixture_weights"),
+        (("a.txt", "b.txt"), {"mixture_weights": (1e308, 1e308)}, "mixture_weights"),
         (("a.txt", "b.txt"), {"mixture_weights": (1.0, 1.0), "rows": "padded"}, "windows or packed"),
         (("a.txt", "b.txt"), {"mixture_weights": (1.0, 1.0), "validation": "c.txt"}, "data.validation"),
         (("a.txt", "b.txt"), {"mixture_weights": (1.0, 1.0), "epochs": 2}, "data.epochs=2.*steps"),

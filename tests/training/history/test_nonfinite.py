@@ -115,7 +115,7 @@ def test_an_overflow_is_reported_with_the_sizes_that_made_it() -> None:
     made = make_run("train.dtype=float32")
     with torch.no_grad():
         for name in ("up", "gate"):
-            made.state.weights.named[f"blocks.1.mlp.{name}_proj.weight"].mul_(1e25)
+            made.state.weights.named[f"blocks.1.mlp.{name}_proj.weight"].mul_(1e24)
     done = made.step()
     assert isinstance(done, Skipped) and done.name == "blocks.1.mlp.hidden"
     own, _, made_of = done.about.partition("; computed from ")

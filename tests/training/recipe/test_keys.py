@@ -1,9 +1,11 @@
 """Every key of a recipe is described, and its example is one that a recipe accepts."""
 
 import tomllib
+from typing import Any
 
 import pytest
 
+from pellucid.errors import ConfigError
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.keys import Key, add_comments, keys, texts
 from pellucid.training.recipe.overrides import override
@@ -23,6 +25,40 @@ NEEDS = {
     "data.mixture_weights": ['data.path=["a.txt", "b.txt"]'],
 }
 """What a key asks of others."""
+
+
+REQUIRED = {
+    "out": "a",
+    "steps": "1",
+    "data.path": "x.txt",
+    "model.context_length": "8",
+    "model.n_layer": "1",
+    "model.n_head": "1",
+    "model.d_model": "4",
+}
+
+
+def resolve(keys: dict[str, str]) -> dict[str, Any]:
+    """Returns the whole recipe of these keys alone, with the config of its model."""
+    recipe = Recipe.from_dict(override({}, [f"{name}={value}" for name, value in keys.items()]))
+    return recipe.to_dict() | {"model": recipe.config(9).to_dict()}
+
+
+def test_every_default_on_the_page_is_what_a_recipe_without_the_key_gets() -> None:
+    assert {key.name for key in ALL if not key.default} == set(REQUIRED)
+    for key in ALL:
+        table, _, name = key.name.partition(".")
+        if not key.default:
+            with pytest.raises(ConfigError, match="missing"):
+                resolve({other: value for other, value in REQUIRED.items() if other != key.name})
+        elif table in ("optimizer", "schedule") and name != "kind":  # each kind with its own default
+            for kind, default in (each.split(" ", 1) for each in key.default.split(", ")):
+                chosen = REQUIRED | {f"{table}.kind": kind}
+                assert resolve(chosen | {key.name: default}) == resolve(chosen), key.name
+        elif key.default == "none" and table == "evaluation":
+            assert resolve(REQUIRED)["evaluation"]["sampling"].get(name.partition(".")[2]) is None
+        else:
+            assert resolve(REQUIRED | {key.name: key.default}) == resolve(REQUIRED), key.name
 
 
 @pytest.mark.parametrize("key", ALL, ids=lambda key: key.name)

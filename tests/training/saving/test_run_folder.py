@@ -486,7 +486,7 @@ def test_a_recipe_that_is_gone_or_damaged_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"cannot read .*recipe\.toml"):
         RunFolder(tmp_path).read_recipe()
     (tmp_path / "recipe.toml").write_text("steps = = 3")
-    with pytest.raises(FileError, match=r"recipe\.toml is not a recipe"):
+    with pytest.raises(FileError, match=r"recipe\.toml is not TOML"):
         RunFolder(tmp_path).read_recipe()
 
 
