@@ -19,6 +19,8 @@ from pellucid.quantized import QuantizedWeight
 from pellucid.text.tokenizer import Tokenizer
 
 Shape = tuple[int, ...]
+RUN_MODELS, RUN_FILES = ("model", "best"), ("recipe.toml", "manifest.json")
+"""Folders of a model in a run or a checkpoint, and the files by which those are known."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +126,9 @@ def as_lazy(weights: Mapping[str, Weight]) -> LazyWeights:
 class Pretrained:
     """A config with its weights, tokenizer and provenance.
 
-    `generation` holds the file's generation settings (eos_token_id, temperature, …) under Hugging Face's
-    keys; `add_bos` says whether a text begins with the tokenizer's bos token.
+    `name` is what the model is called: what the user typed, or its name in the library; `own_name` is the one
+    that its file gives it. `generation` holds the file's generation settings (eos_token_id, temperature, …)
+    under Hugging Face's keys; `add_bos` says whether a text begins with the tokenizer's bos token.
     """
 
     name: str
@@ -136,6 +139,21 @@ class Pretrained:
     chat_template: str | None = None
     add_bos: bool = False
     generation: dict[str, Any] = field(default_factory=dict)
+    own_name: str = ""
+
+    @property
+    def short_name(self) -> str:
+        """The name in what may be written to a file and sent to others: of a path the last part alone, which
+        tells no folder of the user's."""
+        path = Path(self.name)
+        if not self.provenance.path.is_relative_to(path):  # the name is not the path of the weights
+            return self.name
+        return shorten_model_path(path)
+
+    @property
+    def stored_name(self) -> str:
+        """The name that a file of this model gives it: the one that its own file gave it, if it had one."""
+        return self.own_name or self.short_name
 
     def __repr__(self) -> str:
         count = parameter_count(self.config.parameters())
@@ -204,6 +222,18 @@ class Pretrained:
                 "one token."
             )
         return [self.start_id]
+
+
+def shorten_model_path(path: Path) -> str:
+    """Returns the last part of the path of a model; of the newest or best model of a run also the name of the
+    run, since these have the same names in every run.
+
+    >>> shorten_model_path(Path("/home/ann/models/small.gguf"))
+    'small.gguf'
+    """
+    if path.name in RUN_MODELS and any((path.parent / file).is_file() for file in RUN_FILES):
+        return f"{path.parent.name}/{path.name}"
+    return path.name
 
 
 def check_token_ids(pretrained: Pretrained) -> None:

@@ -23,10 +23,11 @@ def inspect(
 ) -> None:
     """Print every convention of a model that does not follow from its shapes, and why it matters."""
     from dataclasses import asdict
+    from pathlib import PurePath
 
     from pellucid.cards.attention_distance import table
     from pellucid.cards.conventions import card, lines
-    from pellucid.cards.probe import case_of, probe_model
+    from pellucid.cards.probe import case_of, check_probe, probe_model
     from pellucid.cards.probe import lines as measured
     from pellucid.errors import UsageError
     from pellucid.workbench import is_config_only, open_model, read_config
@@ -36,18 +37,24 @@ def inspect(
     if is_config_only(model):
         if probe:
             raise UsageError(f"{model} is a config-only preset: without weights there is no loss to measure.")
-        found, shown = None, card(model, read_config(model))
+        found, why, shown = None, "", card(model, read_config(model))
     else:
         found = open_model(model)
-        shown = card(model if model == found.name else f"{model}: {found.name}", found.config, found)
+        why = check_probe(found, text) if probe else ""
+        is_told = found.own_name in ("", found.short_name, PurePath(model).stem)
+        shown = card(found.name if is_told else f"{found.name}: {found.own_name}", found.config, found)
     if not json:
         print(*lines(shown, width=_width()), sep="\n", flush=True)
-    done = probe_model(found, text, _count_alternatives()) if found and probe else None
+    done = probe_model(found, text, _count_alternatives()) if found and probe and not why else None
     if json:
         from json import dumps
 
-        about = asdict(shown) | ({"probe": done.as_data()} if done else {})
+        about = asdict(shown) | (
+            {"probe": done.as_data()} if done else {"probe": None, "why": why} if why else {}
+        )
         print(dumps(about, ensure_ascii=False, indent=1))
+    elif why:
+        print("", f"nothing is probed: {why}", sep="\n")
     elif found and done:
         print("", *measured(done, width=_width()), sep="\n")
         if found.config.attention.form == "linear":

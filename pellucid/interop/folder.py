@@ -3,9 +3,12 @@
 A new model is read again while it still has a partial name, and only then gets its own.
 """
 
+import functools
 import json
+import logging
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +30,8 @@ from pellucid.files import (
     whole_file,
 )
 
+log = logging.getLogger(__name__)
+
 MAX_JSON_BYTES = 1 << 24
 RECIPE = "recipe.toml"
 """The file that makes a folder a run."""
@@ -34,28 +39,43 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 def file_in(folder: Path, name: str) -> Path:
-    """Returns the path of a file in the folder itself: not in another folder, and not a link out of it.
+    """Returns the path of a file in the folder itself; a link is followed to a file of the link's owner.
 
-    Hugging Face's cache consists of links from `snapshots/REVISION/` to `blobs/`; those are followed.
+    One that leads elsewhere is noted once. Who can only write a link cannot make another user's file be read.
+    Hugging Face's cache consists of links from `snapshots/REVISION/` to `blobs/`.
     """
     if not _FILE_NAME.fullmatch(name) or name in (".", ".."):
         raise FileError(f"{folder}: {show(name)} is not the name of a file in this folder.")
+    path = folder / name
+    with file_errors("read", path):
+        if not path.is_symlink():
+            return path
     try:
-        home, target = folder.resolve(), (folder / name).resolve()
-    except (OSError, RuntimeError):
-        raise FileError(f"{folder / name} is a broken link.") from None
-    cache = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
-    if target.parent not in (home, cache):
-        raise FileError(
-            f"{folder / name} is a link to {target}, outside the folder. Put the file itself there."
-        )
-    return folder / name
+        home, target, found = folder.resolve(), path.resolve(strict=True), path.stat()
+    except (OSError, RuntimeError) as error:  # a RuntimeError where it leads back to itself
+        reason = getattr(error, "strerror", None) or "it leads back to itself"
+        raise FileError(f"{path} is a broken link to {os.readlink(path)}: {reason}.") from None
+    if not stat.S_ISREG(found.st_mode):
+        what = "a folder" if target.is_dir() else "a pipe or a device"
+        raise FileError(f"{path} is a link to {target}, which is {what} and not a file.")
+    cache = home.parents[1] / "blobs" if home.parent.name == "snapshots" else home
+    if target.parent in (home, cache):
+        return path
+    if path.lstat().st_uid != found.st_uid:
+        raise FileError(f"{path} is a link to {target}, a file of another user. Put the file itself there.")
+    _note_link(path, target)
+    return path
+
+
+@functools.cache
+def _note_link(path: Path, target: Path) -> None:
+    log.warning("%s is a link to %s", path, target)
 
 
 def has_file(folder: Path, name: str) -> bool:
-    """Returns whether the folder has a file of that name."""
+    """Returns whether the folder has a file of that name, or a link, wherever that leads."""
     try:
-        return (folder / name).is_file()
+        return (folder / name).is_file() or (folder / name).is_symlink()
     except PermissionError as error:
         raise file_error("read", folder, error) from None
     except (OSError, ValueError):  # a name that no file can have

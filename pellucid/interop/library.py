@@ -4,6 +4,7 @@ An entry is a file NAME.gguf or a folder NAME with a config.json. `fetch.get` ad
 hf:ORG/NAME, which is stored as ORG--NAME.
 """
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,14 @@ def find(name: str) -> Path | None:
             f"({format_bytes(known.wheel_bytes)})."
         )
     return None
+
+
+def find_name(path: Path) -> str | None:
+    """Returns the name of a path of the library, None of any other path."""
+    whole = Path(os.path.abspath(path))
+    if whole.parent != library_folder().absolute() or not _is_model(whole):
+        return None
+    return whole.name.removesuffix(".gguf")
 
 
 def hub_entry(name: str) -> str:

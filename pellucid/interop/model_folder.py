@@ -10,7 +10,7 @@ import numpy as np
 
 from pellucid.config import ModelConfig, Shapes
 from pellucid.dtypes import FLOAT_STORAGE, STORAGE, Array, dtype_code, encode
-from pellucid.errors import ConfigError, FileError, show, unknown
+from pellucid.errors import ConfigError, FileError, not_one_of, show
 from pellucid.files import need, read_format, validating
 from pellucid.interop.companions import read_companions, write_companions
 from pellucid.interop.folder import file_in, new_model_folder, write_bytes, write_table
@@ -49,7 +49,7 @@ def read(folder: str | Path) -> Pretrained:
     with validating(path / "config.json"):
         need(table.get("model_type") == MODEL_TYPE, f"model_type is {show(table.get('model_type'))}")
         for key in table:
-            need(key in keys, unknown("a key", key, keys))
+            need(key in keys, not_one_of("a key", key, keys))
         need(isinstance(table.get("name"), str), f"name is {show(table.get('name'))}, not a string")
         need(isinstance(table.get("config"), dict), "it has no config")
     config = _config(path / "config.json", table["config"])
@@ -134,7 +134,7 @@ def write(
         "model_type": MODEL_TYPE,
         "format": FORMAT,
         "version": VERSION,
-        "name": pretrained.name,
+        "name": pretrained.stored_name,
         "config": pretrained.config.to_dict(),
     }
     if schemes:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.dtypes import Array
-from pellucid.errors import show, unknown
+from pellucid.errors import not_one_of, show
 from pellucid.files import need, validating
 from pellucid.interop.safetensors_file import StoredTensor
 from pellucid.patterns import matches
@@ -134,7 +134,7 @@ def _read_scheme(pattern: str, entry: Any) -> StoredScheme:
     place, keys = f"the scheme of {show(pattern)}", ("bits", "group", "minimums")
     need(isinstance(entry, dict), f"{place} is {show(entry)}, not a table")
     for key in entry:
-        need(key in keys, unknown(f"a key of {place}", key, keys))
+        need(key in keys, not_one_of(f"a key of {place}", key, keys))
     bits, group, minimums = (entry.get(key) for key in keys)
     need(type(bits) is int and bits in BITS, f"{place} has bits {show(bits)}, and not one of {BITS}")
     need(type(group) is int and group >= 1, f"{place} has group {show(group)}, and not a positive number")

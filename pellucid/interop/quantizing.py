@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import UsageError, unknown
+from pellucid.arguments import check_one_of
+from pellucid.errors import UsageError
 from pellucid.patterns import select
 from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Weight, as_lazy
 from pellucid.quantized import SCHEMES, QuantizedWeight, Scheme, is_quantizable, quantize
@@ -19,9 +20,7 @@ has them where the compiled decoder runs them, and else as floats."""
 
 def check_weights(weights: Any) -> str | None:
     """Returns the name of how weights are held, if it is one; None means floats, or what the folder has."""
-    if weights is not None and weights not in WEIGHTS:
-        raise UsageError(unknown("weights", weights, WEIGHTS))
-    return weights  # type: ignore[no-any-return]
+    return None if weights is None else check_one_of("weights", weights, WEIGHTS)
 
 
 def with_weights(pretrained: Pretrained, weights: str | None) -> Pretrained:

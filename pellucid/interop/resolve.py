@@ -4,7 +4,8 @@ A path comes first: a folder (Pellucid's, Hugging Face's or a run's), a `.gguf` 
 preset's name, with weights (abcd) or config-only (gpt2); then a name of the library, or hf:ORG/NAME.
 """
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pellucid.config import ModelConfig, preset_text, presets
@@ -46,6 +47,10 @@ class ModelReference:
 
     def open(self) -> Pretrained:
         """Returns the model; its weights are read when they are used."""
+        found = self._read()
+        return replace(found, name=make_label(self.name), own_name=found.name)
+
+    def _read(self) -> Pretrained:
         if self.toml is None:
             assert self.path is not None
             return _open_path(self.path)
@@ -80,6 +85,21 @@ def resolve(name: str | Path) -> ModelReference:
         f"{_shorten(text)!r} is not a model: it is neither a path nor one of {', '.join(known)}."
         f"{did_you_mean(text, known)} {TAKES}"
     )
+
+
+def make_label(name: str | Path) -> str:
+    """Returns what a model is called that is opened by this MODEL argument: what was typed; of a file of the
+    library its name there; of a path that ends in . or .. the name of that folder.
+
+    >>> make_label("smollm2"), make_label("hf:org/small"), make_label("runs/a/"), make_label("a/b/..")
+    ('smollm2', 'hf:org/small', 'runs/a', 'a')
+    """
+    path = Path(name)
+    if str(name).startswith(library.HUB) and not _exists(path):
+        return str(name)
+    if entry := library.find_name(path):
+        return entry
+    return os.path.basename(os.path.abspath(path)) if path.name in ("", "..") else str(path)
 
 
 def open_model(name: str | Path) -> Pretrained:
@@ -162,6 +182,11 @@ def _open_folder(folder: Path) -> Pretrained:
     if is_run(folder) and not has_file(folder, "config.json"):
         folder = newest_model(folder)
     if not has_file(folder, "config.json"):
+        if has_file(folder, "adapter_config.json") or has_file(folder, "adapter.json"):
+            raise FileError(
+                f"{folder} is a LoRA adapter, not a model. Merge it into the model that it adapts: "
+                f"pellucid export MODEL --to hf -o FOLDER --adapter {folder}."
+            )
         raise FileError(f"{folder} is not a model: it has no config.json. {TAKES}")
     model_type = read_table(file_in(folder, "config.json")).get("model_type")
     return model_folder.read(folder) if model_type == model_folder.MODEL_TYPE else huggingface.read(folder)

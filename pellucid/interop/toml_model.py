@@ -1,6 +1,5 @@
 """A small model in one TOML file: config, words and weights, as the teaching models are stored."""
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +7,11 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
-from pellucid.errors import ConfigError, FileError, quote
+from pellucid.errors import ConfigError, FileError
 from pellucid.pretrained import Pretrained, Provenance, shape_mismatch
 from pellucid.strict import check_keys
 from pellucid.text.word_level import WordTokenizer
+from pellucid.toml import parse_toml
 
 
 def read(name: str, text: str) -> Pretrained:
@@ -34,10 +34,7 @@ def read(name: str, text: str) -> Pretrained:
 
 def parse(name: str, text: str) -> dict[str, Any]:
     """Returns the tables of a TOML text."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FileError(f"{name} is not TOML: {quote(error)}.") from None
+    return parse_toml(text, name)
 
 
 def read_config(name: str, data: dict[str, Any]) -> ModelConfig:

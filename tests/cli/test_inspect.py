@@ -10,6 +10,8 @@ from typer.testing import CliRunner, Result
 
 from pellucid.cards import probe
 from pellucid.cli.inspect import inspect
+from pellucid.config import ModelConfig
+from pellucid.workbench import Model
 from tests.cli.test_export import save_tiny
 
 app = typer.Typer()
@@ -56,6 +58,25 @@ def test_a_teaching_model_can_be_probed_as_well() -> None:
     assert "no mask" in run("abcd", "--probe", "--text", "A B C D").stdout
 
 
+def test_the_probe_reads_what_the_vocabulary_encodes() -> None:
+    done = run("abcd", "--probe")
+    assert done.exit_code == 0 and "loss over 3 tokens" in done.stdout  # A B C D
+
+
+def test_where_nothing_can_be_probed_the_card_says_so(home: Path) -> None:
+    config = ModelConfig(vocab_size=7, context_length=8, n_layer=1, n_head=2, d_model=8)
+    Model.from_config(config).save(home / "ids")
+    done = run("ids", "--probe")
+    assert done.exit_code == 0 and "nothing is probed: ids has no tokenizer" in done.stdout
+    found = json.loads(run("ids", "--probe", "--json").stdout)
+    assert found["probe"] is None and "no tokenizer" in found["why"]
+
+
+def test_what_cannot_be_probed_is_refused_before_the_card() -> None:
+    done = run("abcd", "--probe", "--text", "The")
+    assert done.exit_code != 0 and not done.stdout
+
+
 def test_the_card_and_the_probe_as_data_are_json(home: Path) -> None:
     save_tiny(home / "mine")
     found = json.loads(run("mine", "--probe", "--text", "a b c d", "--json").stdout)
@@ -75,7 +96,7 @@ def test_the_card_and_the_probe_as_data_are_json(home: Path) -> None:
         (["smollm2"], "`pellucid get smollm2`"),
         (["smolm2"], "'smollm2'"),
         (["no/such.gguf"], "no such file"),
-        (["abcd", "--probe"], "is not in this model's vocabulary"),
+        (["abcd", "--probe", "--text", "The"], "is not in this model's vocabulary"),
         (["."], "no config.json"),
     ],
 )

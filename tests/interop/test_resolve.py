@@ -1,10 +1,13 @@
 """One function opens every kind of model, and says what it takes where it cannot."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+import pellucid
+from pellucid.config import preset_text
 from pellucid.errors import FileError
 from pellucid.interop.resolve import open_model
 from tests.interop.huggingface.models import random_model
@@ -13,17 +16,75 @@ from tests.interop.huggingface.models import random_model
 def test_a_hugging_face_folder_is_opened(tmp_path: Path) -> None:
     _, writer = random_model("gpt2", 0)
     assert open_model(writer(tmp_path / "m")).provenance.format == "huggingface"
-    assert open_model(str(tmp_path / "m")).name == "m"
+    assert open_model(str(tmp_path / "m")).short_name == "m"
 
 
 def test_a_gguf_file_goes_to_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     reader = ModuleType("pellucid.interop.gguf")
-    reader.read = lambda path: ("read", path)  # type: ignore[attr-defined]
+    found = open_model("abcd")
+    reader.read = lambda path: replace(found, generation={"read": path})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pellucid.interop.gguf", reader)
     (tmp_path / "m.gguf").touch()
-    assert open_model(tmp_path / "m.gguf") == ("read", tmp_path / "m.gguf")
+    assert open_model(tmp_path / "m.gguf").generation == {"read": tmp_path / "m.gguf"}
+
+
+def save_run(folder: Path) -> None:
+    model = pellucid.load("abcd")
+    for place in ("model", "best", "checkpoints/step-0000010/model"):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        model.save(folder / place)
+    (folder / "recipe.toml").write_text("")
+    (folder / "checkpoints/step-0000010/manifest.json").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    ("typed", "name", "short"),
+    [
+        ("abcd", "abcd", "abcd"),
+        ("pocket", "pocket", "pocket"),
+        ("HOME/cache/models/pocket", "pocket", "pocket"),
+        ("m", "m", "m"),
+        ("./m", "m", "m"),
+        ("runs/a", "runs/a", "a"),
+        ("runs/a/", "runs/a", "a"),
+        ("HOME/runs/a", "HOME/runs/a", "a"),
+        ("runs/a/model", "runs/a/model", "a/model"),
+        ("runs/a/best", "runs/a/best", "a/best"),
+        ("runs/a/checkpoints/step-0000010/model",) * 2 + ("step-0000010/model",),
+        ("runs/a/model/..", "a", "a"),
+        ("HOME/model", "HOME/model", "model"),
+        ("HOME/shapes/tiny.toml", "HOME/shapes/tiny.toml", "tiny.toml"),
+    ],
+)
+def test_a_model_is_called_by_what_was_typed(
+    typed: str, name: str, short: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path / "cache"))
+    for place in ("cache/models/pocket", "m", "model"):
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
+        pellucid.load("abcd").save(place)
+    save_run(Path("runs/a"))
+    Path("shapes").mkdir()
+    Path("shapes/tiny.toml").write_text(preset_text("abcd"))
+    found = open_model(typed.replace("HOME", str(tmp_path)))
+    assert found.name == name.replace("HOME", str(tmp_path))
+    assert found.short_name == short
+    assert found.own_name == ("tiny" if "tiny" in typed else "abcd")
+
+
+def test_the_current_folder_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pellucid.load("abcd").save(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path / "mine")
+    assert (open_model(".").name, open_model(".").short_name) == ("mine", "mine")
+
+
+def test_a_name_given_in_python_is_not_a_path(tmp_path: Path) -> None:
+    pellucid.load("abcd").save(tmp_path / "m")
+    model = pellucid.load(tmp_path / "m").replace(name="ours/wide")
+    assert model.name == model.short_name == model.pretrained.stored_name == "ours/wide"
 
 
 @pytest.mark.parametrize(

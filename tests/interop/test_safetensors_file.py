@@ -1,6 +1,8 @@
 """Safetensors files: read lazily, written tensor by tensor, and refused where they contradict themselves."""
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -175,12 +177,15 @@ def _first_shard(folder: Path) -> Path:
     return sorted(folder.glob("*.safetensors"))[0]
 
 
-def _link_out(folder: Path) -> None:
-    outside = folder.parent / "outside.safetensors"
-    _first_shard(folder).rename(outside)
-    (folder / f"model-00001-of-{len(list(folder.glob('*.safetensors'))) + 1:05d}.safetensors").symlink_to(
-        outside
-    )
+def _link_shard(to: str) -> Callable[[Path], object]:
+    """Returns a change: the first shard becomes a link."""
+
+    def change(folder: Path) -> None:
+        shard = _first_shard(folder)
+        shard.unlink()
+        shard.symlink_to(to)
+
+    return change
 
 
 BAD_SHARDS: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -206,7 +211,10 @@ BAD_SHARDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weight_map": (lambda folder: (folder / INDEX).write_text("{}"), "no weight_map"),
     "empty weight_map": (_index(lambda placed: placed.clear()), "no weight_map"),
     "key twice": (_twice, "comes twice"),
-    "link out": (_link_out, "outside the folder"),
+    "dangling link": (_link_shard("../gone.safetensors"), "broken link to .*gone.* No such file"),
+    "link to itself": (_link_shard("model-00001-of-00005.safetensors"), "broken link|leads back"),
+    "link to a folder": (_link_shard(".."), "a folder and not a file"),
+    "link to a device": (_link_shard("/dev/zero"), "a pipe or a device and not a file"),
 }
 
 
@@ -228,3 +236,43 @@ def test_the_links_of_hugging_faces_cache_are_followed(tmp_path: Path) -> None:
     write_file(blobs / "0123", tensors())
     (snapshot / "model.safetensors").symlink_to(Path("..") / ".." / "blobs" / "0123")
     assert list(read_tensors(snapshot))
+
+
+def link_out(folder: Path, name: str) -> Path:
+    """Moves a file of a folder to another, and leaves a link; returns where it is now."""
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
+    shutil.move(folder / name, elsewhere / name)
+    (folder / name).symlink_to(elsewhere / name)
+    return elsewhere / name
+
+
+@pytest.mark.parametrize("shard_bytes", [100, 10**9], ids=["shards", "one file"])
+def test_links_to_files_of_the_same_user_are_followed_and_noted_once(
+    tmp_path: Path, shard_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_tensors(folder, tensors(), shard_bytes)
+    real = [link_out(folder, path.name) for path in sorted(folder.iterdir())]
+    for _ in range(2):
+        assert set(read_tensors(folder)) == set(tensors())
+    assert sorted(str(record.args[1]) for record in caplog.records if record.args) == list(map(str, real))
+
+
+def test_a_link_to_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may write a link into a shared folder cannot make others read their own files for it."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_tensors(folder, tensors())
+    link_out(folder, "model.safetensors")
+    own = Path.lstat
+
+    def lstat(path: Path) -> os.stat_result:
+        fields = list(own(path))
+        fields[4] += path.name == "model.safetensors"  # the owner
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    with pytest.raises(FileError, match="a file of another user"):
+        read_tensors(folder)

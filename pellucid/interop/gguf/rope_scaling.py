@@ -16,7 +16,7 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
-from pellucid.errors import unknown
+from pellucid.errors import not_one_of
 from pellucid.files import need
 from pellucid.interop.gguf.container import Value, require_support
 from pellucid.interop.gguf.metadata import Metadata
@@ -59,7 +59,7 @@ def read_rope(metadata: Metadata, d_head: int, context: int, layout: str) -> dic
         case "yarn":
             return rope | _yarn(metadata, context)
     require_support(
-        False, unknown(f"{metadata.prefix}rope.scaling.type", scaling, ["none", "linear", "yarn"])
+        False, not_one_of(f"{metadata.prefix}rope.scaling.type", scaling, ["none", "linear", "yarn"])
     )
     raise AssertionError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import FileError, unknown
+from pellucid.errors import FileError, not_one_of
 from pellucid.files import need
 from pellucid.interop.companions import Companions
 from pellucid.interop.gguf.container import Value, require_support
@@ -93,7 +93,7 @@ class _TokenizerMetadata:
 
 
 def _find_pre_tokenizer(name: str) -> PreTokenizer:
-    require_support(name in PRE_TOKENIZERS, unknown("tokenizer.ggml.pre", name, PRE_TOKENIZERS))
+    require_support(name in PRE_TOKENIZERS, not_one_of("tokenizer.ggml.pre", name, PRE_TOKENIZERS))
     return PRE_TOKENIZERS[name]
 
 

@@ -81,7 +81,7 @@ def write(path: str | Path, pretrained: Pretrained, kind: str | None = None, for
     metadata: dict[str, Value] = {
         "general.architecture": name,
         "general.type": "model",
-        "general.name": pretrained.name,
+        "general.name": pretrained.stored_name,
         "general.file_type": FILE_TYPES[kind or _most_used(matrices)],
         "general.quantization_version": 2,
         **{f"{name}.{key}": value for key, value in architecture.metadata(config).items()},

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.errors import ConfigError, did_you_mean, show
+from pellucid.errors import ConfigError, show
 from pellucid.parts.positions import PositionsConfig
 
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -122,7 +122,7 @@ def select_keys(
                 raise ConfigError(f"{key!r} is {show(value)}: {reason}. It must be {works}.")
         elif key not in harmless:
             reason = REASONS.get(key, "it may change the arithmetic")
-            raise ConfigError(f"{show(key)} is not supported: {reason}.{did_you_mean(key[:80], defaults)}")
+            raise ConfigError(f"{show(key)} is not supported: {reason}.")
     return Keys(values)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.dtypes import FLOAT_STORAGE
-from pellucid.errors import ConfigError, FileError, show, unknown
+from pellucid.errors import ConfigError, FileError, not_one_of, show
 from pellucid.files import need, validating
 from pellucid.interop.companions import read_companions
 from pellucid.interop.folder import file_in, has_file, read_table
@@ -42,7 +42,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     given = read_table(path)
     model_type = given.get("model_type")
     if model_type not in families.family_names():
-        raise FileError(unknown(f"{path}: model_type", model_type, families.family_names()))
+        raise FileError(not_one_of(f"{path}: model_type", model_type, families.family_names()))
     return given
 
 

@@ -196,7 +196,7 @@ def test_stretched_positions_are_those_of_llama_cpp(
         (
             "general.architecture",
             "mamba",
-            "GGUF architecture must be one of bloom, gpt2, llama, qwen2, qwen3; got 'mamba'",
+            "general.architecture must be one of bloom, gpt2, llama, qwen2, qwen3; got 'mamba'",
         ),
         ("general.type", "adapter", "general.type"),
         ("split.count", 3, "one of 3 shards"),
@@ -350,3 +350,25 @@ def test_a_type_that_is_not_read_is_refused_by_name(kind: str, tmp_path: Path) -
     (tmp_path / "m.gguf").write_bytes(data)
     with pytest.raises(FileError, match=f"token_embd.weight.*{kind}"):
         gguf.read(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("general.architecture", "gptneox"),
+        ("general.architecture", "qwen3moe"),
+        ("general.architecture", "llama4"),
+        ("tokenizer.ggml.pre", "gpt-2x"),
+        ("tokenizer.ggml.pre", "llama4"),
+    ],
+)
+def test_a_name_that_another_program_wrote_is_never_taken_for_another_one(
+    key: str, value: str, tmp_path: Path
+) -> None:
+    path = rewritten(
+        tmp_path / "m.gguf",
+        lambda metadata: metadata.update({"tokenizer.ggml.model": "gpt2", key: value}),
+    )
+    with pytest.raises(FileError, match=f"{key}.*{value}") as refused:
+        gguf.read(path)
+    assert "Did you mean" not in str(refused.value)

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pellucid.errors import PellucidError
+from pellucid.errors import FileError, PellucidError
+from pellucid.interop.huggingface.families import family_names
+from pellucid.interop.huggingface.reading import read_config
 from pellucid.interop.resolve import open_model
 from pellucid.interop.safetensors_file import INDEX, ONE_FILE
 from tests.interop.huggingface.models import FAMILIES, random_model
@@ -77,3 +79,14 @@ def test_damaged_folders_give_only_our_errors(tmp_path: Path) -> None:
 def test_twenty_thousand_damaged_folders_give_only_our_errors(tmp_path: Path) -> None:
     seen = attack(tmp_path, 20_000, seed=1)
     assert {found for _, found in seen} <= {"read", "FileError"}
+
+
+@pytest.mark.parametrize(
+    "name", ["mixtral", "gpt_neox", "gptj", "qwen3_moe", "deepseek_v3", "phi3", "llama4", "bloomz", "gpt_oss"]
+)
+def test_a_family_that_is_not_read_is_never_taken_for_another_one(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(f'{{"model_type": "{name}"}}')
+    with pytest.raises(FileError) as refused:
+        read_config(tmp_path)
+    said = str(refused.value)
+    assert name in said and "Did you mean" not in said and all(known in said for known in family_names())

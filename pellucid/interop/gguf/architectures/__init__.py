@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pellucid import registry
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
+from pellucid.errors import ConfigError, not_one_of
 from pellucid.interop.gguf.container import Value
 from pellucid.interop.gguf.metadata import Metadata
 
@@ -78,4 +79,6 @@ def architectures() -> list[str]:
 
 
 def find(kind: str) -> Architecture:
+    if kind not in architectures():
+        raise ConfigError(not_one_of("general.architecture", kind, architectures()))
     return registry.class_of(__name__, kind, "GGUF architecture", Architecture)()  # type: ignore[type-abstract]

@@ -16,7 +16,7 @@ import numpy as np
 from pellucid import parts, registry
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array, decode, encode
-from pellucid.errors import ConfigError, unknown
+from pellucid.errors import ConfigError, not_one_of
 from pellucid.interop.huggingface.keys import HARMLESS, TOKEN_IDS, USUAL, Keys, select_keys
 from pellucid.interop.safetensors_file import StoredTensor
 from pellucid.pretrained import LazyTensor, Shape
@@ -118,7 +118,7 @@ class Family(ABC):
         known = isinstance(named, list) and len(named) == 1 and named[0] in self.architectures
         if named is not None and not known:
             raise ConfigError(
-                unknown("architectures must be a list of one class, which", named, self.architectures)
+                not_one_of("architectures must be a list of one class, which", named, self.architectures)
             )
         rest = {key: value for key, value in given.items() if key not in ("architectures", "model_type")}
         usual = {**USUAL, **self.usual}
@@ -163,7 +163,7 @@ def find_mlp(form: str, activation: str) -> str:
     }
     if ours not in found:
         names = [name for name, curve in ACTIVATIONS.items() if curve in found]
-        raise ConfigError(unknown(f"the activation of a {form} feed-forward", activation, names))
+        raise ConfigError(not_one_of(f"the activation of a {form} feed-forward", activation, names))
     return found[ours]
 
 
