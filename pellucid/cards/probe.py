@@ -22,12 +22,9 @@ from pellucid.pretrained import Pretrained, parameter_count
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
+from pellucid.text.sample import SAMPLE, make_sample
 from pellucid.text.tokenizer import Tokenizer
 
-SAMPLE = (
-    "The harbour lay quiet in the early morning. A small boat came in from the sea, and an old man tied it "
-    "to the wall. He had caught three fish, which he gave to the children who were waiting for him."
-)
 MAX_TOKENS = 64
 UNNOTICED = 0.05
 """A smaller difference in loss changes the perplexity by less than 5 %: it cannot be noticed in the text."""
@@ -103,18 +100,38 @@ def make_case(
     text: str = SAMPLE,
 ) -> Case:
     """Returns a model and a text, with its weights in float64, shared by all alternatives."""
-    ids = tokenizer.encode(text)[: min(MAX_TOKENS, config.context_length)]
-    if len(ids) < 2:
-        raise TokenError("a loss needs a text of at least two tokens.")
+    ids = encode_text(config, tokenizer, text)
     bos = None if tokenizer.special.bos is None else tokenizer.id_of(tokenizer.special.bos)
     held = {name: np.asarray(weights[name], dtype=np.float64) for name in config.parameters()}
     return Case(config, held, tuple(ids), bos, add_bos)
+
+
+def encode_text(config: ModelConfig, tokenizer: Tokenizer, text: str) -> list[int]:
+    """Returns the ids of the beginning of a text; refuses one without a token that is predicted."""
+    ids = tokenizer.encode(text)[: min(MAX_TOKENS, config.context_length)]
+    if len(ids) < 2:
+        raise TokenError("a loss needs a text of at least two tokens.")
+    return ids
 
 
 def probe_model(
     model: Pretrained, text: str | None = None, report: Callable[[AlternativeLoss], None] = lambda _: None
 ) -> Probe:
     """Returns the probe of a model on `text`, where the memory of this machine is enough for it."""
+    return probe(case_of(model, text), report)
+
+
+def check_probe(model: Pretrained, text: str | None = None) -> str:
+    """Returns why there is nothing to probe, "" where there is; raises where a text that was given cannot be
+    read, or the memory of this machine is too small. Call it before the work."""
+    if model.tokenizer is None:
+        return f"{model.name} has no tokenizer, so the probe cannot encode a text."
+    if model.config.context_length < 2:
+        return f"{model.name} has a context of one token, so that there is no token that it predicts."
+    if text is None and not make_sample(model.tokenizer):
+        return f"{model.name} has no two tokens that a text can be made of: give one with --text."
+    if text is not None:
+        encode_text(model.config, model.tokenizer, text)
     # float64 weights, a changed copy of some of them, and the values of one forward pass
     needed, here = 14 * parameter_count(model.config.parameters()), _memory()
     if here is not None and needed > here:
@@ -122,15 +139,16 @@ def probe_model(
             f"the probe computes in float64 and needs about {format_bytes(needed)} of memory for this model; "
             f"this machine has {format_bytes(here)}. Use a smaller model of the same family."
         )
-    return probe(case_of(model, text), report)
+    return ""
 
 
 def case_of(model: Pretrained, text: str | None = None) -> Case:
-    """Returns the case of a model that reads `text`, or `SAMPLE`."""
-    if model.tokenizer is None:
-        raise UsageError(f"{model.name} has no tokenizer, so the probe cannot encode a text.")
-    sample = SAMPLE if text is None else text
-    return make_case(model.config, model.weights, model.tokenizer, model.add_bos, sample)
+    """Returns the case of a model that reads `text`, or a sample of what its tokenizer encodes."""
+    if why := check_probe(model, text):
+        raise UsageError(why)
+    tokenizer = model.need_tokenizer()
+    read = make_sample(tokenizer) if text is None else text
+    return make_case(model.config, model.weights, tokenizer, model.add_bos, read)
 
 
 def _memory() -> int | None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from pellucid.arguments import check_bool
+from pellucid.arguments import check_bool, check_function, check_int
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.engine import (
     backward_paths,
@@ -79,6 +79,10 @@ def verify(
     if isinstance(model, Model) and (device is not None or weights is not None):
         given = "device is" if weights is None else "weights is"
         raise UsageError(f"{given} for a model that is loaded here; a loaded model has its own.")
+    for parameter, function in (("before", before), ("after", after)):
+        check_function(parameter, function)
+    if step is not None:
+        step = check_int("step", step, least=0)
     opened = model if isinstance(model, Model) else load(model, device=device or "cpu", weights=weights)
     subject = Subject(opened, is_quick=quick)
     on = subject.model.resolve_device()  # raises where the device cannot be used, before anything is measured

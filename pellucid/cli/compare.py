@@ -46,7 +46,8 @@ def compare(
 
     Equal, or noise (rounding explains it, and no usual mistake would hide in it): exit code 0. BUG at a name,
     low precision, or different (each value follows from its inputs, and the weights are not the same): exit
-    code 1. Cannot tell (with the names of the values to record): 0.
+    code 1. No bug seen (with the usual mistakes that could hide, and the values that would show them), or
+    cannot tell (too little is recorded for a bound): 0.
     """
     from pellucid.workbench.compare import compare
 

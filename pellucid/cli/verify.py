@@ -12,11 +12,13 @@ from pellucid.cli.options import Device, Json, ModelName, Weights
 if TYPE_CHECKING:
     from pellucid.checks.check import Check
     from pellucid.checks.training.run_subject import RunCheck
+    from pellucid.cli.console import Console
     from pellucid.judge.verdict import Finding
 
 COLORS = {
     "EQUAL": "green",
     "NOISE": "cyan",
+    "NO_BUG_SEEN": "cyan",
     "LOW_PRECISION": "bold red",
     "BUG": "bold red",
     "UNKNOWN": "yellow",
@@ -39,6 +41,9 @@ def verify(
             max=10**15,
         ),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also what each check measured, its budget and its time.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Measure a catalogue of claims about a model's numbers on this model.
@@ -50,27 +55,28 @@ def verify(
     named. The exit code is 1 where there is a bug.
     """
     from pellucid.checks.catalogue import verify
-    from pellucid.format import pluralize
 
-    with _progress(json) as (before, after):
+    with _progress(json) as (console, before, after):
         report = verify(
             model, quick=quick, device=device, weights=weights, step=step, before=before, after=after
         )
-    if not json:
-        if report.not_run:
-            print(f"skipped  {pluralize(len(report.not_run), 'check')}: the weights are not finite")
-        print(f"\n{model}: {report.summary()}")
+    if console is not None:
+        lines = [f"{model}: {report.summary()}", *report.lines(verbose)[1:]]
+        is_cut = console.is_terminal and len(lines) >= console.height  # the first line has left the screen
+        _print(console, [*lines, lines[0]] if is_cut else lines)
     if not report:
         raise typer.Exit(1)
 
 
+Progress = tuple["Console | None", Callable[["Check | RunCheck"], None], Callable[["Finding"], None]]
+
+
 @contextmanager
-def _progress(
-    json: bool,
-) -> Iterator[tuple[Callable[["Check | RunCheck"], None], Callable[["Finding"], None]]]:
-    """Yields what to do before a check (show its name beside a spinner) and after it (print the finding)."""
+def _progress(json: bool) -> "Iterator[Progress]":
+    """Yields where the report is printed, None for JSON, and what to do before a check and after it: its name
+    stands beside a spinner while it runs."""
     if json:
-        yield (lambda check: None), _print_json
+        yield None, lambda check: None, _print_json
         return
     from contextlib import nullcontext
 
@@ -78,23 +84,32 @@ def _progress(
 
     from pellucid.cli.console import Console
 
-    console = Console(highlight=False)
+    console, done = Console(highlight=False), 0
     status = console.status("") if sys.stdout.isatty() else None
 
     def before(check: "Check | RunCheck") -> None:
         if status:
-            status.update(escape(f"{check.name}: {check.claim}"))
+            status.update(escape(f"{done} done; {check.name}: {check.claim}"))
 
     def after(finding: "Finding") -> None:
-        head, detail, *message = finding.lines()
-        verdict, rest = head[:13], head[13:]
-        console.print(f"[{COLORS[finding.verdict.name]}]{verdict}[/]{escape(rest)}", soft_wrap=True)
-        console.print(detail, style="dim", soft_wrap=True, markup=False)
-        for i, line in enumerate(message):
-            console.print(line, style="" if i else "bold red", soft_wrap=True, markup=False)
+        nonlocal done
+        done += 1
 
     with status or nullcontext():
-        yield before, after
+        yield console, before, after
+
+
+def _print(console: "Console", lines: list[str]) -> None:
+    """Prints a report, the verdicts in their colors."""
+    from rich.markup import escape
+
+    from pellucid.judge.verdict import Verdict
+
+    colors = {str(verdict): COLORS.get(verdict.name, "") for verdict in Verdict}
+    for line in lines:
+        color = colors.get(line[:13].strip())
+        text = f"[{color}]{escape(line[:13])}[/]{escape(line[13:])}" if color else escape(line)
+        console.print(text, soft_wrap=True)
 
 
 def _print_json(finding: "Finding") -> None:

@@ -7,11 +7,11 @@ named, excluded, or open. A lower precision has no direction; it is excluded whe
 it would be with it.
 
 A mistake that is open counts if another recorded value would decide it, which is tried in the same way; the
-verdict is then "cannot tell", with the names of these values. One that no value of their type would show is
-below what this type can hold.
+verdict is then "no bug seen", with these mistakes and the names of these values. One that no value of their
+type would show is below what this type can hold.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,8 +41,9 @@ from pellucid.judge.verdict import Verdict
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Step, Tape
 
-MAX_STEPS, MAX_NUMBERS = 64, 6 * 10**7
-"""A span of more steps than a few blocks have that reads more numbers than this is not examined."""
+MAX_STEPS, MAX_ROUNDED, MAX_NUMBERS = 64, 6 * 10**7, 3 * 10**8
+"""A span of more steps than a few blocks have is not examined if it reads more numbers than `MAX_NUMBERS`,
+nor for a lower precision, which takes ten times as long, if more than `MAX_ROUNDED`."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def _best_names(found: Sequence[tuple[Outcome, str]]) -> list[str]:
     ranked = sorted(found, key=lambda entry: -entry[0].explained)
     best = ranked[0][0].explained
     fitting = [name for outcome, name in ranked if outcome.has_size and outcome.explained > 0.9 * best]
-    return fitting or [f"an error like that of {ranked[0][1]}"]
+    return [*dict.fromkeys(fitting)] or [f"an error like that of {ranked[0][1]}"]
 
 
 # ---- the examination
@@ -172,13 +173,17 @@ class _Examination:
         """Returns the values that show a mistake, with the names that fit, and what nothing decides."""
         spans = [self.program.cut(name, self.theirs) for name in names]
         numbers = sum(spans[0].values[read].size for read in spans[0].values)
-        if len(spans[0].steps) > MAX_STEPS and numbers > MAX_NUMBERS:
-            streams = [name for name in spans[0].steps if name.endswith("resid_post")] or [*spans[0].steps]
+        size = numbers if len(spans[0].steps) > MAX_STEPS else 0
+        streams = [name for name in spans[0].steps if name.endswith("resid_post")] or [*spans[0].steps]
+        if size > MAX_NUMBERS:
             return [], [Possible("any mistake in several layers", (generalize(streams[0]),))]
         evidence = [gather(name, span, self.theirs) for name, span in zip(names, spans, strict=True)]
         named: dict[str, list[tuple[Outcome, str]]] = {}
         undecided: list[Possible] = []
-        for hypothesis in [*self.mistakes, *_lower_precisions(self.tape, self.theirs[names[0]].dtype)]:
+        lower = [*_lower_precisions(self.tape, self.theirs[names[0]].dtype)]
+        if size > MAX_ROUNDED and self.theirs[names[0]].type in NARROW:
+            undecided.append(Possible("a lower precision in several layers", (generalize(streams[0]),)))
+        for hypothesis in [*self.mistakes, *(lower if size <= MAX_ROUNDED else ())]:
             outcomes = [_weigh(hypothesis, seen) for seen in evidence]
             for name, outcome in zip(names, outcomes, strict=True):
                 if outcome.said == "named":
@@ -196,8 +201,10 @@ class _Examination:
         touched = [name for name in hidden if name in hypothesis.variant.steps]
         wrong = hypothesis.run(seen.span, seen.right)
         is_nil = wrong is None or bool((np.abs(seen.in_units(wrong)) <= NIL).all())
+        if is_nil and not any(name.endswith(CACHED) for name in touched):
+            return ()  # another way to the same result, for later tokens too
         for with_inputs in (False, True):
-            for name in dict.fromkeys(_value_to_record(name, hidden) for name in touched):
+            for name in _pick_layers(dict.fromkeys(_value_to_record(name, hidden) for name in touched)):
                 inputs = [read for read in steps[name].inputs if read in hidden]
                 if is_nil and not inputs:
                     continue  # another way to the same result, from recorded inputs
@@ -225,6 +232,10 @@ class _Examination:
         return share is not None and share.is_low
 
 
+CACHED = (".k", ".k_normed", ".k_rot", ".v")
+"""The values that a cache keeps for later tokens."""
+LAYERS = 4
+"""Layers that are asked whether a further value of theirs would decide."""
 NIL = 1e-3
 """An effect of less than this part of a healthy error is none: the same result by another way."""
 
@@ -238,6 +249,21 @@ def _weigh(hypothesis: _Hypothesis, seen: SpanEvidence) -> Outcome:
     if (wrong := hypothesis.run(seen.span, seen.right)) is None:
         return ABSENT
     return seen.weigh(wrong) if not is_low else EXCLUDED if seen.is_smaller_than(wrong) else OPEN
+
+
+def _pick_layers(names: Iterable[str]) -> list[str]:
+    """Returns the names, of those that differ by their layer alone no more than LAYERS, from first to last:
+    the answer is a pattern for all layers, and each name that is tried costs a run up to it.
+
+    >>> _pick_layers(["embedded", *(f"blocks.{layer}.attn.q_rot" for layer in range(30))])[::2]
+    ['embedded', 'blocks.9.attn.q_rot', 'blocks.29.attn.q_rot']
+    """
+    layers: dict[str, list[str]] = {}
+    for name in (listed := list(names)):
+        layers.setdefault(generalize(name), []).append(name)
+    shares = [step / (LAYERS - 1) for step in range(LAYERS)]
+    picked = {found[int(share * (len(found) - 1))] for found in layers.values() for share in shares}
+    return [name for name in listed if name in picked]
 
 
 def _value_to_record(name: str, hidden: Sequence[str]) -> str:

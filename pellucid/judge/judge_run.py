@@ -194,10 +194,11 @@ def _measure(name: str, theirs: RecordedValue, recomputed: Recomputed, is_own: b
     rerun_type, is_bounded = "", bool(np.isfinite(bound.terms).all())
     limit = bound.limit(theirs.dtype)
     if narrow is not None and theirs.type != "float64" and narrow.size >= MIN_CELLS:
-        multiples = bound.multiples(theirs.value, narrow, theirs.dtype)
+        multiples = bound.multiples(theirs.value, narrow, theirs.dtype, is_span=True)
         is_bounded = bool(np.isfinite(narrow[np.isfinite(bound.value)]).all())  # float32 may overflow
         least = limit * OWN_UNITS / bound.allowed if is_own else 0.0
-        limit = min(limit, max(bound.rerun_limit(narrow, theirs.dtype, RERUN_ALLOWED), least))
+        rerun_limit = bound.rerun_limit(narrow, theirs.dtype, RERUN_ALLOWED, is_span=True)
+        limit = min(limit, max(rerun_limit, least))
         if is_own:
             multiples = np.where(units > OWN_UNITS, multiples, 0.0)
         if multiples.max() / RERUN_ALLOWED > units[index] / allowed:

@@ -8,10 +8,10 @@ A table is TOML, written by a user or shipped in `name_tables/`. An entry is one
     "h.{l}.attn" = []                                           no counterpart: ignored
 """
 
+import itertools
 import math
 import re
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -24,6 +24,7 @@ from pellucid.explain.trace import Trace
 from pellucid.files import read_text
 from pellucid.judge.recorded import RecordedValue
 from pellucid.reference.op import Array, Shape
+from pellucid.toml import parse_toml
 
 EXAMPLE = '"h.{l}.attn.q" = "blocks.{l}.attn.q"'
 _LETTER = re.compile(r"\{(\w*)\}")
@@ -99,11 +100,9 @@ def read_table(name: str) -> NameTable:
 def parse_rules(source: str, text: str) -> tuple[NameRule, ...]:
     """Parses the entries of a table; a mistyped one is a FileError with its line and what would work."""
     try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise FileError(
-            f"{source} is not valid TOML: {error}. An entry is a line such as {EXAMPLE}."
-        ) from None
+        data = parse_toml(text, source)
+    except FileError as error:
+        raise FileError(f"{error} An entry is a line such as {EXAMPLE}.") from None
     return tuple(
         _parse_rule(source, theirs, entry, _find_line(text, theirs)) for theirs, entry in data.items()
     )
@@ -111,7 +110,7 @@ def parse_rules(source: str, text: str) -> tuple[NameRule, ...]:
 
 def _find_line(text: str, key: str) -> int | None:
     """Returns the number of the line on which an entry begins, None where its key is spelled differently."""
-    pattern = re.compile(rf"""\s*\[?\s*(["']?){re.escape(key)}\1\s*[.=\]]""")
+    pattern = re.compile(rf"""\s*+\[?\s*+(["']?){re.escape(key)}\1\s*[.=\]]""")
     return next((i for i, line in enumerate(text.splitlines(), 1) if pattern.match(line)), None)
 
 
@@ -301,6 +300,50 @@ def _explain_shape(
             f": {value.size:,} numbers there, {math.prod(sizes.values()):,} here. It is another value, or it "
             "comes from a model of another size."
         )
-    if target.axes is None:
-        return f'; say its axes in --names: "{name}" = {{name = "{target.name}", axes = "…"}}.'
-    return f": not the axes {target.axes!r}."
+    axes = _find_axes(value.shape, sizes)
+    if target.axes is not None and not axes:
+        return f": not the axes {target.axes!r}."
+    theirs, ours = _name_every_layer(name, target.name)
+    return f'; say its axes in --names: "{theirs}" = {{name = "{ours}", axes = "{axes or "…"}"}}.'
+
+
+def _find_axes(shape: Shape, sizes: Mapping[str, int]) -> str | None:
+    """Returns the one reading of their shape as our axes in some order, with neighbors joined in our order;
+    None where there are several, or none. An axis of length 1 takes a letter of that length if there is one.
+
+    >>> _find_axes((1, 13, 64), {"b": 1, "h": 4, "t": 13, "d": 16})
+    'b t (h d)'
+    >>> _find_axes((4, 4, 16), {"b": 1, "h": 4, "t": 4, "d": 16}) is None
+    True
+    """
+    long = [letter for letter in sizes if sizes[letter] > 1]
+    readings = {
+        tuple(groups)
+        for order in itertools.permutations(long)
+        for groups in _join_neighbors(order, long)
+        if _axis_lengths([[*group] for group in groups], sizes) == _long_axes(shape)
+    }
+    if len(readings) != 1:
+        return None
+    groups, short = iter(readings.pop()), iter([letter for letter in sizes if sizes[letter] == 1])
+    axes = [next(short, "") if n == 1 else " ".join(next(groups)) for n in shape]
+    return " ".join(f"({group})" if " " in group else group for group in axes if group)
+
+
+def _join_neighbors(order: Sequence[str], ours: Sequence[str]) -> Iterator[list[tuple[str, ...]]]:
+    """Yields each way to cut letters into groups in which they stand in our order."""
+    if not order:
+        yield []
+    for end in range(1, len(order) + 1):
+        if [*order[:end]] == sorted(order[:end], key=ours.index):
+            for rest in _join_neighbors(order[end:], ours):
+                yield [tuple(order[:end]), *rest]
+
+
+def _name_every_layer(theirs: str, ours: str) -> tuple[str, str]:
+    """Returns both names with {l} for the layer, where both have its number."""
+    layer = re.search(r"(?<=blocks\.)\d+(?=\.)", ours)
+    pattern = rf"(?<![^.]){layer[0]}(?![^.])" if layer else ""
+    if not layer or len(re.findall(pattern, theirs)) != 1:
+        return theirs, ours
+    return re.sub(pattern, "{l}", theirs), ours.replace(f"blocks.{layer[0]}.", "blocks.{l}.", 1)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pellucid.arguments import check_text
 from pellucid.dtypes import BY_NAME, FLOAT_NAMES, Dtype
-from pellucid.errors import FileError, PellucidError, UsageError, file_error, unknown
+from pellucid.errors import FileError, PellucidError, UsageError, file_error, show, unknown
 from pellucid.explain.trace import Trace
 from pellucid.files import Damaged, check_readable, need, validating
 from pellucid.reference.op import Array
@@ -90,7 +91,10 @@ def read_arrays(path: Path) -> dict[str, RecordedValue]:
 def widen_arrays(arrays: Mapping[str, Any]) -> dict[str, RecordedValue]:
     """Returns arrays in memory, of NumPy or torch, widened, with the type in which they were computed."""
     try:
-        return {name: _widen(name, *_as_numpy(value)) for name, value in arrays.items()}
+        return {
+            name: _widen(check_text("a name of an array", name), *_as_numpy(value))
+            for name, value in arrays.items()
+        }
     except Damaged as error:
         raise UsageError(f"{error}.") from None
 
@@ -100,7 +104,10 @@ def _as_numpy(value: Any) -> tuple[Array, str]:
     if hasattr(value, "detach"):
         value, type = value.detach().cpu(), str(value.dtype).removeprefix("torch.")
         return np.asarray(value.double() if value.is_floating_point() else value), type
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        raise UsageError(f"an array must be numbers in rows of one length, not {show(value)}.") from None
     return array, array.dtype.name
 
 

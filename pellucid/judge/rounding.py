@@ -88,24 +88,26 @@ class Bounded(TrackedArray):
         with the least cancellation, (8 + √n) · u · Σ|terms| / |value|."""
         return self._smallest_ratio(self.allowed * dtype.roundoff * self.terms)
 
-    def multiples(self, got: Array, narrow: Array, dtype: Dtype) -> Array:
+    def multiples(self, got: Array, narrow: Array, dtype: Dtype, is_span: bool = False) -> Array:
         """Returns |got − value| of each cell in multiples of the error of `narrow`, the rounded steps."""
         with np.errstate(all="ignore"):
-            error = np.abs(got - self.value) / self._rerun_error(narrow, dtype)
+            error = np.abs(got - self.value) / self._rerun_error(narrow, dtype, is_span)
         is_finite = np.isfinite(got) & np.isfinite(self.value)
         return np.where(self._is_same(got, dtype), 0.0, np.where(is_finite, error, np.inf))
 
-    def rerun_limit(self, narrow: Array, dtype: Dtype, allowed: float) -> float:
+    def rerun_limit(self, narrow: Array, dtype: Dtype, allowed: float, is_span: bool = False) -> float:
         """Returns the smallest ε for which (1 + ε) times this value is more than `allowed` multiples of the
         error of `narrow`."""
-        return self._smallest_ratio(allowed * self._rerun_error(narrow, dtype))
+        return self._smallest_ratio(allowed * self._rerun_error(narrow, dtype, is_span))
 
-    def _rerun_error(self, narrow: Array, dtype: Dtype) -> Array:
+    def _rerun_error(self, narrow: Array, dtype: Dtype, is_span: bool) -> Array:
         """Returns the error of `narrow` in each cell, plus a unit in its last place, and in 16 bits a unit of
         float32, in which it is computed.
 
         The error of one cell may be small by chance: a row counts by its worst cell, and by no less than the
-        median row; where rows are short, the whole value counts by its worst cell.
+        median row; where rows are short, the whole value counts by its worst cell. At the end of a span
+        Σ|terms| has multiplied up, so there the unit of float32 is no more than the last place of the largest
+        cell.
         """
         with np.errstate(all="ignore"):
             apart = np.nan_to_num(np.abs(narrow - self.value))
@@ -113,7 +115,9 @@ class Bounded(TrackedArray):
             row = apart.max(axis=-1, keepdims=True) if is_wide else apart.max(keepdims=True)
             last_place = dtype.roundoff * np.maximum(absolute(self.value), dtype.smallest_normal)
             if dtype.roundoff > SINGLE.roundoff:
-                last_place = last_place + SINGLE.roundoff * np.nan_to_num(self.terms)
+                single = SINGLE.roundoff * np.nan_to_num(self.terms)
+                largest = np.abs(self.value[np.isfinite(self.value)]).max(initial=0.0)
+                last_place = last_place + np.minimum(single, dtype.roundoff * largest if is_span else np.inf)
         return np.asarray(np.maximum(row, np.median(row)) + last_place)
 
     def _smallest_ratio(self, error: Array) -> float:

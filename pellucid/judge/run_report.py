@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf, isfinite, nan
 from typing import Any
 
+from pellucid import notebook
 from pellucid.format import format_number, pluralize
 from pellucid.judge.mismatch import Mismatch
 from pellucid.judge.verdict import Finding, Verdict
@@ -132,9 +133,11 @@ SHOWN = 3
 """How many further bugs and different weights are listed by name."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunReport:
-    """Every recorded value judged, in the order of the program. It is true where nothing is wrong."""
+    """Every recorded value judged, in the order of the program. It is true where nothing is wrong.
+
+    Print it to read it; a notebook shows a table."""
 
     values: tuple[Deviation, ...]
     mismatch: Mismatch | None = None
@@ -188,12 +191,19 @@ class RunReport:
         if self.mismatch and not all(value.is_bounded for value in self.values):
             return Verdict.UNKNOWN
         if self.undecided:
-            return Verdict.UNKNOWN
+            return Verdict.NO_BUG_SEEN
         is_equal = all(value.verdict is Verdict.EQUAL for value in self.values) and not self.mismatch
         return Verdict.EQUAL if is_equal else Verdict.NOISE
 
     def __bool__(self) -> bool:
         return not self.verdict.is_failure
+
+    def __repr__(self) -> str:
+        return notebook.summarize("RunReport", str(self).partition("\n")[0], ())
+
+    def _repr_html_(self) -> str:
+        rows = [(str(value.verdict), value.place, value.used) for value in self.values]
+        return notebook.line(str(self)) + notebook.listing(self._count, ("verdict", "value", "error"), rows)
 
     def summarize(self) -> Finding:
         """Returns one finding for the whole run: the first value that fails, else the one nearest to its
@@ -218,6 +228,7 @@ class RunReport:
             Verdict.NOISE: self._noise_lines,
             Verdict.BUG: self._bug_lines,
             Verdict.DIFFERENT: self._different_lines,
+            Verdict.NO_BUG_SEEN: self._undecided_lines,
             Verdict.UNKNOWN: self._unknown_lines,
             Verdict.LOW_PRECISION: self._low_precision_lines,
         }
@@ -242,16 +253,23 @@ class RunReport:
         first = f"different: {self._count}, each follows from its own inputs, of other weights"
         return [first, *self._weight_lines(), *self._mismatch_lines(), *self.formula.splitlines()]
 
+    def _undecided_lines(self) -> list[str]:
+        hidden = [*dict.fromkeys(mistake for _, mistakes in self.undecided for mistake in mistakes)]
+        names = ", ".join(name for name, _ in self.undecided)
+        rest = f"; and {len(hidden) - SHOWN} more" if hidden[SHOWN:] else ""
+        lines = [
+            f"  {name} would show: {'; '.join(mistakes[:SHOWN])}{' …' if mistakes[SHOWN:] else ''}"
+            for name, mistakes in self.undecided
+            if mistakes
+        ]
+        return [
+            f"no bug seen; these mistakes could hide: {'; '.join(hidden[:SHOWN])}{rest}",
+            f"  {self._count} within rounding, with these mistakes too; record {names}",
+            *lines,
+            *self._mismatch_lines(),
+        ]
+
     def _unknown_lines(self) -> list[str]:
-        if self.undecided:
-            names = ", ".join(name for name, _ in self.undecided)
-            lines = [
-                f"  {name} would show: {'; '.join(mistakes[:SHOWN])}{' …' if mistakes[SHOWN:] else ''}"
-                for name, mistakes in self.undecided
-                if mistakes
-            ]
-            count = f"  {self._count} are within rounding, and would be with these mistakes:"
-            return [f"cannot tell: record {names}", count, *lines, *self._mismatch_lines()]
         hidden = next(value for value in self.values if not value.is_bounded)
         first = f"cannot tell: too many steps of {hidden.place} are not recorded; record more values"
         return [first, *self._mismatch_lines()]
@@ -334,7 +352,7 @@ def _as_json(value: float) -> float | str:
     return value if isfinite(value) else str(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ArraysReport:
     """The plain difference of two sets of arrays. It is true where they are equal."""
 
@@ -348,6 +366,12 @@ class ArraysReport:
 
     def __bool__(self) -> bool:
         return not self.verdict.is_failure
+
+    def __repr__(self) -> str:
+        return notebook.summarize("ArraysReport", str(self).partition("\n")[0], ())
+
+    def _repr_html_(self) -> str:
+        return notebook.line(str(self))
 
     def __str__(self) -> str:
         if self.mismatch is None:

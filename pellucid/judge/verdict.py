@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pellucid.format import pluralize
+from pellucid import notebook
+from pellucid.format import escape_controls, pluralize
 
 
 class Verdict(StrEnum):
@@ -24,6 +25,8 @@ class Verdict(StrEnum):
     """Different by more than rounding can explain."""
     DIFFERENT = "different"
     """Each value follows from its own inputs, but the two runs were given different weights."""
+    NO_BUG_SEEN = "no bug seen"
+    """As noise, but the recorded values do not exclude every usual mistake."""
     UNKNOWN = "cannot tell"
     """Too few values were recorded to bound the rounding error between them."""
     SKIPPED = "skipped"
@@ -38,6 +41,7 @@ _SEVERITY = (
     Verdict.SKIPPED,
     Verdict.EQUAL,
     Verdict.NOISE,
+    Verdict.NO_BUG_SEEN,
     Verdict.UNKNOWN,
     Verdict.DIFFERENT,
     Verdict.LOW_PRECISION,
@@ -64,13 +68,13 @@ class Finding:
     """The error budget, with its unit."""
     seconds: float = 0.0
 
-    def lines(self) -> list[str]:
-        """Returns the finding of a check as text: the claim, the figure, and the message about a bug."""
-        budget = "" if self.verdict is Verdict.SKIPPED else f"  (allowed: {self.allowed})"
-        lines = [
-            f"{self.verdict:<13} {self.name:<19}{self.claim}",
-            f"{'':<33}{self.measured}{budget}  {self.seconds:.1f} s",
-        ]
+    def lines(self, is_verbose: bool = False) -> list[str]:
+        """Returns the finding of a check as text: one line, and the message about a bug; where it is verbose,
+        the figure, its budget and the time as well."""
+        lines = [f"{self.verdict:<13} {self.name:<19}{self.claim}"]
+        if is_verbose:
+            budget = "" if self.verdict is Verdict.SKIPPED else f"  (allowed: {self.allowed})"
+            lines += [f"{'':<33}{self.measured}{budget}  {self.seconds:.1f} s"]
         if self.verdict.is_failure:
             lines += (
                 f"{'':<14}{line}" for line in (f"{self.verdict} at {self.at}", *self.message.splitlines())
@@ -91,9 +95,11 @@ class Finding:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VerifyReport:
-    """The findings of `verify`, in the order of the checks. It is true where there is no bug."""
+    """The findings of `verify`, in the order of the checks. It is true where there is no bug.
+
+    Print it to read it; a notebook shows a table."""
 
     findings: tuple[Finding, ...]
     not_run: tuple[str, ...] = ()
@@ -116,7 +122,25 @@ class VerifyReport:
         return {finding.name: finding for finding in self.findings}[name]
 
     def __str__(self) -> str:
-        return "\n".join([*(line for finding in self.findings for line in finding.lines()), self.summary()])
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return escape_controls(f"<VerifyReport: {self.summary()}>", keep="")
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [str(one.verdict), one.name, one.claim, f"{one.measured} {one.at and f'at {one.at}'}".strip()]
+            for one in self.findings
+        ]
+        messages = notebook.line("\n\n".join(filter(None, (bug.message for bug in self.bugs))))
+        return notebook.table(self.summary(), rows, "left") + messages
+
+    def lines(self, is_verbose: bool = False) -> list[str]:
+        """Returns the report as text: what it concludes, then a line for each check, as `Finding.lines`."""
+        lines = [line for finding in self.findings for line in finding.lines(is_verbose)]
+        if self.not_run:
+            lines += [f"not run: {pluralize(len(self.not_run), 'check')}, because the weights are not finite"]
+        return [self.summary(), *lines]
 
     def summary(self) -> str:
         """Returns one line: how many checks were made, which were not, and where the bugs are."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pellucid.arguments import check_float, check_one_of, check_text
+from pellucid.arguments import check_float, check_one_of, check_text, check_type
 from pellucid.config import ModelConfig
 from pellucid.dtypes import FLOAT_NAMES
-from pellucid.errors import UsageError, show
+from pellucid.errors import UsageError
 from pellucid.explain.trace import Trace
 from pellucid.interop.quantizing import check_weights
 from pellucid.judge.decidable import examine_power
@@ -24,6 +24,7 @@ from pellucid.judge.run_report import ArraysReport, Deviation, RunReport
 from pellucid.patterns import matches
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
+from pellucid.workbench.prompts import propose_command
 from pellucid.workbench.tracing import read_trace
 
 Side = Model | Trace | Mapping[str, Any] | str | os.PathLike[str]
@@ -118,11 +119,10 @@ def _is_model(side: Side) -> bool:
 def _check_request(a: Side, b: Side, request: _Request) -> None:
     """Raises where arguments have a wrong type or do not go together, before anything is read."""
     for parameter, side in (("a", a), ("b", b)):
-        if not isinstance(side, Model | Trace | Mapping | str | os.PathLike):
-            raise UsageError(
-                f"{parameter} must be a model, a trace, arrays by name or a path, not {show(side)}."
-            )
-    for parameter in ("prompt", "target", "names", "only"):
+        kinds = (Model, Trace, Mapping, str, os.PathLike)
+        check_type(parameter, side, kinds, "a model, a trace, arrays by name or a path")
+    check_text("only", request.only)
+    for parameter in ("prompt", "target", "names"):
         if (value := getattr(request, parameter)) is not None:
             check_text(parameter, value)
     check_weights(request.weights)
@@ -134,8 +134,10 @@ def _check_request(a: Side, b: Side, request: _Request) -> None:
         check_float("tolerance", request.tolerance, least=0)
     models = [side for side in (a, b) if _is_model(side)]
     if models and request.prompt is None:
-        example = f'pellucid compare {a} {b} "A B"' if isinstance(a, str) and isinstance(b, str) else "A B"
-        raise UsageError(f"{models[0]} needs a prompt, for example: {example}.")
+        first = models[0]
+        assert not isinstance(first, Trace | Mapping)
+        example = propose_command("compare", first, [a, b])
+        raise UsageError(f"{first} needs a prompt, for example: {example}")
     if not models and (request.prompt is not None or request.target is not None):
         raise UsageError("traces and arrays hold their own run: omit the prompt and the target.")
     if request.weights is not None and all(isinstance(side, Model) for side in models):

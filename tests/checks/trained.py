@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from pellucid.cards.probe import SAMPLE
 from pellucid.config import ModelConfig
 from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
 from pellucid.parts.positions.rope import Rope
 from pellucid.pretrained import Pretrained, Provenance
+from pellucid.text.sample import SAMPLE
 from pellucid.text.tokenizer import Tokenizer
 from tests.interop.gguf import random_models
 

@@ -239,7 +239,7 @@ def test_two_files_of_arrays_are_compared_plainly(tmp_path: Path) -> None:
         (["abcd", "abcd"], "needs a prompt"),
         (["a.json", "a.json", "A B"], "omit the prompt"),
         (["a.json", "a.json", "--names", "n.toml"], "names is for"),
-        (["a.json", "x.npz", "--dtype", "float31"], "'float32'"),
+        (["a.json", "x.npz", "--dtype", "float31"], "float32, float16"),
         (["a.json", "x.npz"], "theirs; ours are embedded"),
         (["a.json", "x.npz", "--names", "wrong.toml"], "'blocks.0.attn.scores'"),
         (["a.json", "x.npz", "--names", "shape.toml"], r"has the shape \(3,\), and probs \[b t v\] has"),

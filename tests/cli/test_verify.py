@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+import pellucid
 from pellucid.checks.catalogue import select_checks
 from pellucid.checks.check import Check
 from pellucid.checks.training.runs import CHECKS as RUN_CHECKS
 from pellucid.interop import huggingface
 from pellucid.interop.rope_layout import in_layout
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Verdict, VerifyReport
 from pellucid.model import transformer
 from tests.checks.trained import trained
 from tests.cli import container
@@ -62,13 +63,31 @@ def test_json_is_one_line_for_each_check(shell: Shell) -> None:
 def test_the_text_has_each_verdict_and_a_summary(shell: Shell) -> None:
     done = shell("verify", "abcd", "--quick")
     assert done.code == 0 and done.err == ""
-    first, *_, last = done.out.splitlines()
-    assert first.split()[:2] == ["equal", "weights"]
+    summary, first, *more = done.out.splitlines()
+    assert first.split()[:2] == ["equal", "weights"] and len(more) == len(QUICK) - 1
     skipped = [name for name in QUICK if f"skipped       {name} " in done.out]
     assert "chat template" in skipped and "specification" not in skipped
-    assert last.startswith(f"abcd: no bug found. {len(QUICK) - len(skipped)} checks in ")
-    assert last.endswith(f" s; not checked: {', '.join(skipped)}.")
+    assert summary.startswith(f"abcd: no bug found. {len(QUICK) - len(skipped)} checks in ")
+    assert summary.endswith(f" s; not checked: {', '.join(skipped)}.")
     assert all(f" {name} " in done.out for name in QUICK)
+
+
+def test_details_are_shown_with_v(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", CHECKS[:1])
+    short, long = shell("verify", "abcd").out, shell("verify", "abcd", "-v").out
+    assert "28 numbers" not in short and len(short.splitlines()) == 2
+    assert "28 numbers  (allowed: no NaN, no Inf)" in long
+
+
+def test_a_report_is_one_line_at_a_prompt_and_a_table_in_a_notebook() -> None:
+    found = Finding(Verdict.BUG, "1 <b>", "logits", "two numbers", "made up", "a claim")
+    report = VerifyReport((found, Finding(Verdict.EQUAL, "0", name="other")))
+    assert repr(report).startswith("<VerifyReport: do not trust it yet.") and len(repr(report)) < 150
+    html = report._repr_html_()
+    assert "<table>" in html and "1 &lt;b&gt;" in html and "two numbers" in html and "<b>" not in html
+    run = pellucid.compare("abcd", "abcd", "A B")
+    assert repr(run).startswith("<RunReport: equal: ") and len(repr(run)) < 200
+    assert "<table>" in run._repr_html_() and "blocks.0.attn.q" in run._repr_html_()
 
 
 def test_weights_that_are_quantized_when_a_model_is_opened_are_verified_as_such(
@@ -106,9 +125,9 @@ def test_a_folder_whose_tensors_are_in_the_other_layout_exits_with_one(
     assert done.code == 1 and done.err == ""
     assert "BUG           conventions " in done.out
     assert "\n              BUG at convention: RoPE layout: pairs for halves\n" in done.out
-    *_, last = done.out.splitlines()
-    assert last.startswith(f"{tmp_path / 'broken'}: do not trust it yet. ")
-    assert last.endswith("; 1 found a bug: conventions (at convention: RoPE layout: pairs for halves).")
+    first, *_ = done.out.splitlines()
+    assert first.startswith(f"{tmp_path / 'broken'}: do not trust it yet. ")
+    assert first.endswith("; 1 found a bug: conventions (at convention: RoPE layout: pairs for halves).")
 
 
 def test_a_nan_weight_exits_with_one(shell: Shell, tmp_path: Path) -> None:
@@ -137,7 +156,7 @@ def test_the_checks_after_weights_that_are_not_finite_are_not_run(shell: Shell, 
     done = shell("verify", folder, "--quick")
     assert done.code == 1
     assert done.out.count("BUG at") == 1
-    assert f"skipped  {len(QUICK) - 1} checks: the weights are not finite\n" in done.out
+    assert f"not run: {len(QUICK) - 1} checks, because the weights are not finite\n" in done.out
     assert all(f"{name}[3,5] is" in done.out for name in names)
 
 
@@ -226,7 +245,7 @@ def test_of_a_run_a_step_is_judged_first_and_then_its_model(
     found = lines(shell("verify", run, "--quick", "--json").out)
     assert [line["check"] for line in found] == [*(check.name for check in RUN_CHECKS), "weights"]
     assert "step 6, 72 tokens, by the specification" in found[3]["measured"]
-    chosen = shell("verify", run, "--quick", "--step", "3")
+    chosen = shell("verify", run, "--quick", "--step", "3", "-v")
     assert chosen.code == 0 and "step 3, 72 tokens, by the specification" in chosen.out
     assert "no bug found. 9 checks" in chosen.out
 
@@ -240,7 +259,7 @@ def test_a_wrong_step_exits_with_one_and_names_the_gradient(
     small_run_folders.trained(tmp_path / "a")
     done = shell("verify", tmp_path / "a", "--quick")
     assert done.code == 1 and "BUG at d.embed.weight\n" in done.out
-    assert done.out.endswith("1 found a bug: step gradients (at d.embed.weight).\n")
+    assert done.out.splitlines()[0].endswith("1 found a bug: step gradients (at d.embed.weight).")
 
 
 @pytest.mark.parametrize("step", ["7", "0", "x"])

@@ -55,6 +55,7 @@ AT: dict[str, tuple[str, tuple[str, ...], str, tuple[str, ...]]] = {
     "rope counted from one": (ROTATED, ALL, "", ()),
     "queries one position ahead": (ROTATED, ALL, STREAM, ALL),
     "rope angles in bfloat16": (ROTATED, ALL, STREAM, WIDE),
+    "rope angles in float16": (ROTATED, ("float32", "float16"), STREAM, WIDE),
     "rope omitted": (ROTATED, ALL, STREAM, ALL),
     "rope of few bits": (ROTATED, ALL, STREAM, WIDE),
     "rope only of the queries": ("blocks.0.attn.k_rot", ALL, STREAM, ALL),
@@ -65,6 +66,7 @@ AT: dict[str, tuple[str, tuple[str, ...], str, tuple[str, ...]]] = {
     "mask one ahead": (MASKED, ALL, STREAM, ALL),
     "no mask": (MASKED, ALL, STREAM, ALL),
     "mask without the diagonal": (MASKED, ALL, STREAM, ALL),
+    "mask of -1e4": (MASKED, ALL, "", ()),
     "softmax over the queries": (PATTERN, ALL, STREAM, ALL),
     "softmax accumulated in type": (PATTERN, NARROW, "", ()),
     "norm accumulated in type": (NORM, NARROW, "", ()),
@@ -81,6 +83,7 @@ AT: dict[str, tuple[str, tuple[str, ...], str, tuple[str, ...]]] = {
     "heads joined by channel": ("blocks.0.attn_out", ALL, STREAM, ALL),
     "embedding scaled": ("embedded", ALL, "embedded", ALL),
     "residual forgotten": ("blocks.0.resid_mid", ALL, STREAM, ALL),
+    "residual after the norm": ("blocks.0.resid_mid", ALL, STREAM, ALL),
 }  # fmt: skip
 """Each bug with the place that names it and the types in which it must, where everything is recorded, and
 where only the hidden states are."""

@@ -47,7 +47,8 @@ DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0
 RUNS: dict[str, tuple[str, ...]] = {
     "run": (),
     "run in float32": (SINGLE,),
-    "run in bfloat16": NARROW,
+    # From the usual start: by fan-in, bfloat16 hides more than three percent of so small a model's gradients.
+    "run in bfloat16": (*NARROW, "train.initialization=gpt2"),
     "run in parts": ("train.accumulate=2", SINGLE),
     "run in chunks": ("train.logits_chunk=5", "train.label_smoothing=0.1", "train.z_loss=0.01", SINGLE),
     "run with dropout": (DROPOUT, SINGLE),

@@ -35,6 +35,8 @@ class Sizes:
     hidden: int = 96
     base: float = 10_000.0
     eps: float = 1e-5
+    window: int | None = None
+    """The keys that a query sees; None for all until its own."""
 
     def as_config(self) -> dict[str, Any]:
         """Returns the same sizes as the settings of a model of this package."""
@@ -44,6 +46,7 @@ class Sizes:
             "d_model": self.width, "d_ff": self.hidden, "mlp": "swiglu",
             "norm": {"kind": "rms_norm", "eps": self.eps}, "unembedding": "linear",
             "positions": {"kind": "rope", "layout": "halves", "base": self.base},
+            "mask": {"kind": "window", "size": self.window} if self.window else "causal",
         }  # fmt: skip
 
 
@@ -102,12 +105,14 @@ class Parts:
     output: Callable[[Tensor, Tensor], Tensor] = F.linear
     scale: Callable[[int, int], float] = lambda head, width: head**-0.5
     mask: Callable[[int], Tensor] = causal
+    hidden_score: float = -math.inf
     softmax: Callable[[Tensor], Tensor] = softmax
     mix: Callable[[Tensor, Tensor], Tensor] = torch.matmul
     join: Callable[[Tensor], Tensor] = lambda z: z.transpose(1, 2).flatten(2)
     act: Callable[[Tensor], Tensor] = F.silu
     gated: Callable[..., tuple[Tensor, Tensor]] = gated
     add: Callable[[Tensor, Tensor], Tensor] = torch.add
+    residual: Callable[[Tensor, Tensor], Tensor] = lambda x, normed: x
     embed: Callable[[Tensor, Tensor], Tensor] = lambda weight, ids: weight[ids]
 
 
@@ -181,16 +186,16 @@ def run(sizes: Sizes, weights: Weights, ids: Tensor, parts: Parts | None = None)
         scores = keep(
             f"{attn}.scores", parts.mix(q, k.transpose(-1, -2)) * parts.scale(2 * half, sizes.width)
         )
-        masked = keep(f"{attn}.masked", scores.masked_fill(~parts.mask(len(places)), -math.inf))
+        masked = keep(f"{attn}.masked", scores.masked_fill(~parts.mask(len(places)), parts.hidden_score))
         z = keep(f"{attn}.z", parts.mix(keep(f"{attn}.pattern", parts.softmax(masked)), v))
         out = keep(f"{block}.attn_out", parts.output(parts.join(z), weights[f"{attn}.o_proj.weight"]))
-        x = keep(f"{block}.resid_mid", parts.add(x, out))
+        x = keep(f"{block}.resid_mid", parts.add(parts.residual(x, y), out))
         y = norm(f"{block}.mlp_norm", x)
         gate, up = (keep(f"{mlp}.{name}", project(f"{mlp}.{name}_proj", y)) for name in ("gate", "up"))
         act, hidden = parts.gated(gate, up, parts.act)
         keep(f"{mlp}.act", act)
         out = keep(f"{block}.mlp_out", project(f"{mlp}.down_proj", keep(f"{mlp}.hidden", hidden)))
-        x = keep(f"{block}.resid_post", parts.add(x, out))
+        x = keep(f"{block}.resid_post", parts.add(parts.residual(x, y), out))
     logits = keep("logits", project("unembed", norm("final_norm", x)))
     keep("probs", parts.softmax(logits))
     return kept
@@ -207,9 +212,12 @@ def accumulate_in_type(x: Tensor, weight: Tensor) -> Tensor:
     return total
 
 
-def angles_in_bfloat16(positions: Tensor, half: int, base: float) -> Tensor:
-    frequencies = compute_angles(torch.ones(1), half, base)
-    return (positions.bfloat16()[:, None] * frequencies.bfloat16()).float()
+def angles_in(dtype: torch.dtype) -> Callable[[Tensor, int, float], Tensor]:
+    def compute(positions: Tensor, half: int, base: float) -> Tensor:
+        frequencies = compute_angles(torch.ones(1), half, base)
+        return (positions.to(dtype)[:, None] * frequencies.to(dtype)).float()
+
+    return compute
 
 
 def rotate_in_pairs(x: Tensor, angles: Tensor) -> Tensor:
@@ -262,7 +270,8 @@ BUGS: dict[str, Parts] = {
     "rope reversed": Parts(rotate=lambda x, angles: rotate(x, -angles)),
     "rope counted from one": Parts(query_positions=shifted, key_positions=shifted),
     "queries one position ahead": Parts(query_positions=shifted),
-    "rope angles in bfloat16": Parts(angles=angles_in_bfloat16),
+    "rope angles in bfloat16": Parts(angles=angles_in(torch.bfloat16)),
+    "rope angles in float16": Parts(angles=angles_in(torch.float16)),
     "rope omitted": Parts(rotate=lambda x, angles: x),
     "rope of few bits": Parts(rotate=rotate_narrowly),
     "rope only of the queries": Parts(key_positions=torch.zeros_like),
@@ -275,6 +284,7 @@ BUGS: dict[str, Parts] = {
     "mask without the diagonal": Parts(
         mask=lambda n: torch.ones(n, n).tril(-1).bool() | (torch.arange(n) == 0)
     ),
+    "mask of -1e4": Parts(hidden_score=-1e4),
     "softmax over the queries": Parts(softmax=lambda s: torch.softmax(s.float(), -2).to(s.dtype)),
     "softmax accumulated in type": Parts(softmax=accumulate_softmax_in_type),
     "norm accumulated in type": Parts(norm=accumulate_norm_in_type),
@@ -291,6 +301,7 @@ BUGS: dict[str, Parts] = {
     "heads joined by channel": Parts(join=lambda z: z.permute(0, 2, 3, 1).flatten(2)),
     "embedding scaled": Parts(embed=lambda w, ids: w[ids] * w.shape[1] ** 0.5),
     "residual forgotten": Parts(add=lambda x, out: out),
+    "residual after the norm": Parts(residual=lambda x, normed: normed),
 }  # fmt: skip
 """A part replaced by a wrong one, each of a kind that happened in public projects."""
 

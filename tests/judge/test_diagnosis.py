@@ -1,11 +1,13 @@
 """A bug that somebody planted in a model of their own is not only found: it is called by its name."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from pellucid.explain.trace import Trace
 from pellucid.judge.diagnosis import explain_bug
@@ -13,7 +15,17 @@ from pellucid.judge.judge_run import judge_run
 from pellucid.judge.run_report import RunReport
 from pellucid.reference.training import forward
 from tests.explain.runs_in_torch import Bugs, config, run, weights, widened
-from tests.judge.stranger_llama import BUGS, compare_run
+from tests.judge.stranger_llama import (
+    BUGS,
+    Parts,
+    Sizes,
+    causal,
+    compare_run,
+    compute_angles,
+)
+from tests.judge.stranger_llama import (
+    MODULES as STRANGER_MODULES,
+)
 
 EVERYTHING = re.compile(".*")
 MODULES = re.compile(
@@ -74,12 +86,68 @@ def test_a_planted_bug_is_called_by_its_name_in_bfloat16_and_without_a_config(bu
     ("bug", "mistake"),
     [
         ("rope counted from one", "RoPE positions counted from 1"),
-        ("rope angles in bfloat16", "RoPE angles in bfloat16"),
+        ("rope angles in bfloat16", "low-precision RoPE: angles in bfloat16"),
         ("scale 5 % off", "scores 5 % too large"),
     ],
 )
 def test_a_subtle_mistake_of_another_program_is_called_by_its_name(bug: str, mistake: str) -> None:
     assert compare_run("float32", BUGS[bug]).explained_by[0] == mistake
+
+
+LOGITS = re.compile("logits")
+WINDOWED = Sizes(window=8)
+
+
+def windowed(size: int) -> Parts:
+    return Parts(mask=lambda length: causal(length).triu(1 - size))
+
+
+@pytest.mark.parametrize(
+    ("parts", "mistake"),
+    [
+        (windowed(9), "window: 9 for 8 keys"),
+        (windowed(7), "window: 7 for 8 keys"),
+        (Parts(), "plain causal mask"),
+        (
+            replace(BUGS["rope angles in bfloat16"], mask=windowed(8).mask),
+            "low-precision RoPE: angles in bfloat16",
+        ),
+        (
+            replace(BUGS["rope angles in float16"], mask=windowed(8).mask),
+            "low-precision RoPE: angles in float16",
+        ),
+        (replace(BUGS["residual after the norm"], mask=windowed(8).mask), "residual taken after the norm"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_a_wrong_model_is_called_by_its_mistake_where_only_its_logits_are_recorded(
+    parts: Parts, mistake: str
+) -> None:
+    done = compare_run("float32", parts, LOGITS, WINDOWED)
+    assert done.verdict == "BUG" and done.explained_by == (mistake,), str(done)
+
+
+def test_positions_in_bfloat16_are_named_beyond_the_256_that_it_holds() -> None:
+    def places(positions: Tensor, half: int, base: float) -> Tensor:
+        return compute_angles(positions.bfloat16(), half, base)
+
+    done = compare_run(
+        "float32", Parts(angles=places), re.compile(r"embedded|.*_rot|.*attn\.[qk]"), length=270
+    )
+    assert done.explained_by == ("low-precision RoPE: positions in bfloat16",), str(done)
+
+
+@pytest.mark.parametrize("hidden", [-1e4, -1e9, torch.finfo(torch.float32).min])
+def test_a_finite_number_for_a_masked_score_is_named_where_it_shows(hidden: float) -> None:
+    done = compare_run("float32", Parts(hidden_score=hidden), re.compile(r".*attn\.(scores|masked)"))
+    assert (done.bugs[0].name, len(done.bugs)) == ("blocks.0.attn.masked", 2), str(done)
+    assert done.explained_by[0].startswith("finite mask: "), str(done)
+
+
+def test_a_finite_number_for_a_masked_score_is_left_alone_where_it_does_not_show() -> None:
+    parts = Parts(hidden_score=-1e4)
+    for keep, verdict in ((STRANGER_MODULES, "noise"), (LOGITS, "no bug seen")):  # the pattern is the same
+        assert compare_run("float32", parts, keep).verdict == verdict
 
 
 def test_a_bug_that_no_usual_mistake_makes_is_explained_by_none() -> None:

@@ -43,7 +43,7 @@ def test_an_entry_whose_target_is_not_ours_is_refused_even_under_its_own_name() 
 @pytest.mark.parametrize(
     ("text", "facts"),
     [
-        ("x\ny = 1", ["not valid TOML", "line 1"]),
+        ("x\ny = 1", ["not TOML", "line 1"]),
         ("\n\nx = 1", ["line 3", '"x" needs one of our names']),
         ("h.q = 'logits'", ["line 1", "stands in quotes"]),
         ("'{l}.{l}' = 'x'", ["line 1", "{l} twice"]),
@@ -109,6 +109,38 @@ def test_other_shapes_are_reported_by_what_they_most_likely_are() -> None:
     ):
         with pytest.raises(UsageError, match=fact):
             map_names({"logits": RecordedValue(value)}, TRACE)
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "line"),
+    [
+        ("blocks.0.attn.q", "b t (h d)", '"h.{l}.q" = {name = "blocks.{l}.attn.q", axes = "b t (h d)"}'),
+        ("logits", "v b t", '"lm_head" = {name = "logits", axes = "v b t"}'),
+    ],
+)
+def test_where_a_shape_admits_one_reading_of_its_axes_they_are_printed(
+    name: str, theirs: str, line: str
+) -> None:
+    """And the printed line gives the values in our order."""
+    called = "h.0.q" if name.endswith("q") else "lm_head"
+    wanted = TRACE.tape[name]
+    value = (
+        wanted.transpose(0, 2, 1, 3).reshape(2, 3, -1) if name.endswith("q") else wanted.transpose(2, 0, 1)
+    )
+    rule = f"'{called}' = '{name}'"
+    with pytest.raises(UsageError, match="say its axes in --names: " + re.escape(line)):
+        map_names({called: RecordedValue(value)}, TRACE, table(rule))
+    found, _ = map_names({called: RecordedValue(value)}, TRACE, table(line))
+    assert np.array_equal(found[name].value, wanted)
+
+
+def test_where_a_shape_admits_several_readings_none_is_printed() -> None:
+    """Four heads and four tokens: nothing in the shape says which is which."""
+    tape = forward(CONFIGS["llama"], weights(CONFIGS["llama"]), [[1, 2, 0, 3]])
+    q = tape["blocks.0.attn.q"]
+    assert q.shape[1] == q.shape[2]
+    with pytest.raises(UsageError, match='axes = "…"'):
+        map_names({"blocks.0.attn.q": RecordedValue(q.reshape(4, -1))}, Trace(tape))
 
 
 def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:

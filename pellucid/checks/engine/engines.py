@@ -15,6 +15,8 @@ from pellucid.model.compiler import NO_COMPILER, lacks_compiler
 from pellucid.reference.op import Array
 from pellucid.workbench.engines import EnginesRun, run, with_values
 
+FARTHEST = 2**17
+"""Positions whose tables a check makes at most: of a longer context, its end is taken to be here."""
 GRADIENT_TOKENS = 8
 """The specification's backward pass keeps every gradient; a few tokens exercise every formula."""
 COMPILED_LAYERS = 2
@@ -67,7 +69,8 @@ def judge_far_positions(subject: Subject) -> Finding:
     """Judges the same text at the end of the context: there, rounded positions give RoPE angles that are
     off by radians; at the beginning the error is small."""
     ids, targets = subject.pair
-    places = np.arange(subject.config.context_length)[-len(ids) :]
+    end = min(subject.config.context_length, FARTHEST)
+    places = np.arange(end - len(ids), end)
     given = _position_values(subject.config, places)
     if not given:
         uses = "relative distances only" if subject.config.positions.has_bias else "no positions"

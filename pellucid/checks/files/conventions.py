@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from pellucid.cards.probe import ALTERNATIVES, SAMPLE, AlternativeLoss, Case, make_case
+from pellucid.cards.probe import ALTERNATIVES, AlternativeLoss, Case, make_case
 from pellucid.checks.check import Check, Subject
 from pellucid.errors import TokenError
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.names import IGNORE_INDEX
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
+from pellucid.text.sample import SAMPLE
 from pellucid.text.tokenizer import Tokenizer
 
 TOKENS = 24

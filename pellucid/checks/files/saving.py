@@ -1,12 +1,11 @@
 """Checks that a model is the same after it is saved and opened again."""
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pellucid.checks.check import Check, Subject
+from pellucid.files import temporary_folder
 from pellucid.interop import model_folder
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.quantized import QuantizedWeight
@@ -15,9 +14,9 @@ from pellucid.text.tokenizer import Tokenizer
 
 def measure_saved(subject: Subject) -> Finding:
     before = subject.model.pretrained
-    with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
-        model_folder.write(Path(folder) / "model", before)
-        after = model_folder.read(Path(folder) / "model")
+    with temporary_folder() as folder:
+        model_folder.write(folder / "model", before)
+        after = model_folder.read(folder / "model")
         if after.config != before.config:
             return Finding(Verdict.BUG, "the config changed", "config", f"{before.config}\n{after.config}")
         for name in before.weights:

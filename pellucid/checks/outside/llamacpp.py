@@ -1,8 +1,5 @@
 """Checks a model against llama.cpp: the most likely next tokens after each prefix."""
 
-import tempfile
-from pathlib import Path
-
 import torch
 
 from pellucid.checks.check import Check, Subject
@@ -12,6 +9,7 @@ from pellucid.checks.outside.llamacpp_answers import LlamaCppAnswers, ask_llamac
 from pellucid.checks.outside.transformers_run import load_gguf
 from pellucid.checks.outside.witnesses import Departure, Witness, judge_departure
 from pellucid.errors import quote
+from pellucid.files import temporary_folder
 from pellucid.interop import gguf
 from pellucid.judge.verdict import Finding, Verdict
 
@@ -89,8 +87,8 @@ def _hear_transformers(subject: Subject, answers: LlamaCppAnswers) -> list[Witne
 
 def _hear_about_export(subject: Subject) -> Witness:
     name = "transformers (of the same export)"
-    with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
-        path = Path(folder) / "model.gguf"
+    with temporary_folder() as folder:
+        path = folder / "model.gguf"
         try:
             gguf.write(path, subject.model.replace().pretrained, "F32")
             theirs = load_gguf(path, subject)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from pellucid.checks.files.gguf_header import read_header, write_excerpt
 from pellucid.checks.outside.sample_texts import CONVERSATION, sample_texts
 from pellucid.checks.outside.witnesses import EXPORT, SAME_FILE, remember
 from pellucid.errors import PellucidError, TokenError, quote
+from pellucid.files import temporary_folder
 from pellucid.interop import gguf
 from pellucid.text.tokenizer import Tokenizer
 
@@ -63,8 +63,8 @@ def ask_llamacpp(subject: Subject) -> LlamaCppAnswers | str:
     is_own = not list_changed(subject) and not subject.requantized
     is_file = path.suffix == ".gguf" and path.is_file() and is_own
     try:
-        with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
-            given = _make_file(subject, Path(folder)) if is_file else _export(subject, Path(folder))
+        with temporary_folder() as folder:
+            given = _make_file(subject, folder) if is_file else _export(subject, folder)
             texts = sample_texts(subject) if is_file else ()
             conversations = [[list(CONVERSATION), asking] for asking in (False, True)] if is_file else []
             request = {"ids": ids, "letter": _letter(tokenizer), "texts": texts}

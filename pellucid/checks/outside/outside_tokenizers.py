@@ -7,7 +7,6 @@ it splits words by rules of its own.
 
 import contextlib
 import logging
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from pellucid.checks.files.gguf_header import read_header
 from pellucid.checks.outside.llamacpp_answers import LlamaCppAnswers, ask_llamacpp
 from pellucid.checks.outside.witnesses import EXPORT, SAME_FILE, remember
 from pellucid.errors import quote
+from pellucid.files import temporary_folder
 from pellucid.text.native import call_native
 from pellucid.text.tokenizer import Tokenizer
 
@@ -158,8 +158,8 @@ def _load_export(subject: Subject, tokenizer: Tokenizer) -> Any:
     if is_gguf(subject):
         template = read_header(opened.provenance.path).scalar("tokenizer.chat_template")
     names = {"bos_token": special.bos, "eos_token": special.eos, "pad_token": special.pad}
-    with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
-        file = Path(folder) / TOKENIZER
+    with temporary_folder() as folder:
+        file = folder / TOKENIZER
         file.write_bytes(tokenizer.files()[TOKENIZER])
         found = PreTrainedTokenizerFast(tokenizer_file=str(file), **{k: v for k, v in names.items() if v})
     found.chat_template = template

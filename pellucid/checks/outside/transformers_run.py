@@ -8,7 +8,6 @@ import contextlib
 import importlib.util
 import io
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from pellucid.checks.files.file_weights import list_changed, split_rows
 from pellucid.checks.files.gguf_header import read_header, write_excerpt
 from pellucid.checks.outside.witnesses import EXPORT, SAME_FILE
 from pellucid.config import ModelConfig
+from pellucid.files import temporary_folder
 from pellucid.interop import huggingface
 from pellucid.interop.huggingface import families
 from pellucid.interop.rope_layout import in_layout
@@ -77,10 +77,10 @@ def load_transformers(subject: Subject, layers: int) -> TransformersModel:
             return TransformersModel(_load_gguf(path, layers), SAME_FILE, config, weights)
         except Exception as error:  # another library on an untrusted file
             reason = f"transformers cannot read this GGUF file: {str(error)[:120]}"
-    with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
+    with temporary_folder() as folder:
         first = replace(subject.model.replace().pretrained, config=config, weights=weights)
-        huggingface.write(Path(folder) / "model", first)
-        model = _load_folder(Path(folder) / "model", layers)
+        huggingface.write(folder / "model", first)
+        model = _load_folder(folder / "model", layers)
     return TransformersModel(model, f"{EXPORT} ({reason})" if reason else EXPORT, config, weights)
 
 
@@ -102,9 +102,9 @@ def _load_folder(path: Path, layers: int) -> Any:
 
 
 def _load_gguf(path: Path, layers: int) -> Any:
-    with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
-        write_excerpt(read_header(path), Path(folder) / "excerpt.gguf", layers)
-        return _load(Path(folder), gguf_file="excerpt.gguf")
+    with temporary_folder() as folder:
+        write_excerpt(read_header(path), folder / "excerpt.gguf", layers)
+        return _load(folder, gguf_file="excerpt.gguf")
 
 
 def _load(path: Path, **more: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.dtypes import BY_NAME
 from pellucid.judge.mistakes.variant import (
     Mistake,
     Program,
@@ -17,8 +18,11 @@ from pellucid.judge.mistakes.variant import (
     replace_forward,
     replace_table,
 )
+from pellucid.parts.masks import MaskConfig
+from pellucid.parts.masks.window import Window
 from pellucid.reference.op import Array
 from pellucid.reference.ops.einsum import einsum, parse, sizes_of
+from pellucid.reference.ops.masks import mask as apply_mask
 from pellucid.reference.ops.online_softmax import WEIGHTED_SUM, running_output
 from pellucid.reference.tape import Step, Tape
 
@@ -50,6 +54,59 @@ def use_causal_mask(program: Program) -> Iterator[Variant]:
         and (mask <= _causal_mask(mask)).all()
     ):
         yield replace_table(program, "mask", _causal_mask(mask))
+
+
+def _find_window(program: Program) -> MaskConfig | None:
+    """Returns the mask with a window that gives the table: the config's, or else the plain one."""
+    mask = program.tape.values.get("mask")
+    known = program.config.mask if program.config else None
+    if mask is None or (np.array_equal(mask, _causal_mask(mask)) and not hasattr(known, "size")):
+        return None
+    window = known if hasattr(known, "size") else Window(int(mask.sum(axis=-1).max()))
+    assert window is not None
+    return window if np.array_equal(_compute_mask(window, mask), mask) else None
+
+
+def _compute_mask(window: MaskConfig, like: Array) -> Array:
+    keys = np.arange(like.shape[-1])
+    return np.broadcast_to(window.compute_mask(keys[-like.shape[-2] :], keys), like.shape)
+
+
+def miscount_window(program: Program) -> Iterator[Variant]:
+    """Yields a window of one key more, and of one fewer: i − j ≤ size, or the query's own key not counted."""
+    if (window := _find_window(program)) is None:
+        return
+    own = window.size  # type: ignore[attr-defined]
+    for size in (own + 1, own - 1):
+        wrong = _compute_mask(replace(window, size=size), program.tape["mask"])  # type: ignore[call-arg]
+        if size and not np.array_equal(wrong, program.tape["mask"]):
+            yield replace_table(program, "mask", wrong.astype(float), f"{size} for {own} keys")
+
+
+FINITE_SCORES: dict[str, Callable[[Any], Any]] = {
+    "−1e9 for −∞": lambda scores: -1e9,
+    "−10,000 for −∞": lambda scores: -1e4,
+    "−10,000 added for −∞": lambda scores: scores - 1e4,
+    "the least float32 for −∞": lambda scores: -BY_NAME["float32"].largest,
+}
+
+
+def _hide_scores(hide: Callable[[Any], Any], note: str) -> Mistake:
+    def forward(scores: Any, allowed: Any) -> Any:
+        return np.where(allowed, scores, hide(scores))
+
+    def change(step: Step, tape: Tape) -> Iterator[tuple[str, Step]]:
+        if step.op is apply_mask:
+            yield note, replace_forward(step, forward, step.op.reads)
+
+    return in_every_reading(change)
+
+
+def mask_with_finite_scores(program: Program) -> Iterator[Variant]:
+    """Yields a large negative number in place of −∞, and one that is added to the score. They give the same
+    pattern, except where a row has no key at all or scores are as large."""
+    for note, hide in FINITE_SCORES.items():
+        yield from _hide_scores(hide, note)(program)
 
 
 def rescale_scores(program: Program, factor: float) -> dict[str, Step]:

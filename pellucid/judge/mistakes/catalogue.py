@@ -3,6 +3,8 @@
 from pellucid.judge.mistakes.attention import (
     change_scale,
     interleave_key_heads,
+    mask_with_finite_scores,
+    miscount_window,
     omit_mask,
     shift_mask,
     use_causal_mask,
@@ -16,6 +18,7 @@ from pellucid.judge.mistakes.norms import (
     omit_cap,
     omit_norm,
     swap_norm,
+    take_residual_after_norm,
 )
 from pellucid.judge.mistakes.positions import (
     change_rope_base,
@@ -70,6 +73,7 @@ SLIPS: dict[str, Mistake] = {
     "softmax over the queries": apply_softmax_over_queries,
     "first term of the sum missing": drop_branch(0),
     "last term of the sum missing": drop_branch(-1),
+    "residual taken after the norm": take_residual_after_norm,
     "gradient ascent instead of descent": flip_update_sign,
 }
 """Wrong arithmetic in a step, under every convention."""
@@ -77,7 +81,9 @@ SLIPS: dict[str, Mistake] = {
 SUBTLE: dict[str, Mistake] = {
     "RoPE positions counted from 1": shift_rotation("_rot"),
     "RoPE of the queries one position ahead": shift_rotation("q_rot"),
-    "RoPE angles in bfloat16": round_angles,
+    "low-precision RoPE": round_angles,
+    "window": miscount_window,
+    "finite mask": mask_with_finite_scores,
     "scores 5 % too large": change_scale(lambda head, stream: 1.05),
 }
 """Mistakes that change little in a short text, or nothing: positions counted from 1 keep every score, and a

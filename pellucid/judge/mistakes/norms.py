@@ -14,6 +14,7 @@ from pellucid.judge.mistakes.variant import (
     read_instead,
     replace_forward,
 )
+from pellucid.reference.ops.arithmetic import add, scaled_sum
 from pellucid.reference.tape import Step, Tape
 
 
@@ -101,6 +102,18 @@ def add_eps_outside_root(step: Step, tape: Tape) -> Step | None:
         return 1 / ((x**2).mean(axis=-1, keepdims=True) ** 0.5 + eps)
 
     return replace_forward(step, forward) if step.op.name == "rstd" else None
+
+
+@in_every_step
+def take_residual_after_norm(step: Step, tape: Tape) -> Step | None:
+    """Returns a sum norm(x) + f(norm(x)), where the norm is of the layer's input: x + f(norm(x)) is meant."""
+    if step.op not in (add, scaled_sum) or step.phase != "fwd" or len(step.inputs) < 2:
+        return None
+    scope = step.name.rpartition(".")[0]
+    for norm in (f"{scope}.attn_norm.out", f"{scope}.mlp_norm.out"):
+        if norm in tape.steps and _find_norm_input(norm, tape) == step.inputs[0]:
+            return read_instead(step, step.inputs[0], norm)
+    return None
 
 
 # ---- in one step of a worksheet

@@ -103,13 +103,17 @@ def shift_rotation(steps: str) -> Mistake:
 
 
 def round_angles(program: Program) -> Iterator[Variant]:
-    """Yields RoPE with positions, frequencies and angles in bfloat16."""
+    """Yields RoPE with positions, frequencies and angles in 16 bits, or with the positions alone."""
     angles = program.tape.values.get("angles")
     if angles is None or angles.ndim != 2 or len(angles) < 2 or angles[0].any():
         return
-    held = BY_NAME["bfloat16"]
-    places, frequencies = (round_to(x, held) for x in (np.arange(len(angles), dtype=float), angles[1]))
-    yield replace_table(program, "angles", round_to(np.outer(places, frequencies), held))
+    for held in (BY_NAME["bfloat16"], BY_NAME["float16"]):
+        places, frequencies = (round_to(x, held) for x in (np.arange(len(angles), dtype=float), angles[1]))
+        wrong = round_to(np.outer(places, frequencies), held)
+        yield replace_table(program, "angles", wrong, f"angles in {held.name}")
+        wrong = np.outer(places, angles[1])
+        if (places != np.arange(len(angles))).any():  # 257 is the first position that bfloat16 does not hold
+            yield replace_table(program, "angles", wrong, f"positions in {held.name}")
 
 
 @in_every_step

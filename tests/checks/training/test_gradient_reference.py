@@ -17,7 +17,7 @@ from tests.training.small_run_folders import trained
 NARROW = ("train.dtype=bfloat16", "train.weights=bfloat16")
 LARGER = (
     "model.d_model=48", "model.n_head=4", "model.d_ff=96", "model.context_length=64", "data.batch_size=8",
-    "data.path=stories:easy", "evaluation.sample=0", "steps=2",
+    "data.path=stories:easy", "evaluation.sample=0", "steps=2", "train.initialization=gpt2",
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ PLANTS = {
     "blocks.0.attn_norm.rstd": "variance divided by N − 1",
     "blocks.1.mlp_norm.rstd": "eps outside the root",
     "blocks.1.attn.pattern": "softmax over the queries",
+    "blocks.1.resid_mid": "residual taken after the norm",
     "d.blocks.0.resid_mid": "first term of the sum missing",
     "d.logits": "last term of the sum missing",
 }
