@@ -19,8 +19,8 @@ from pellucid.sheets.record import Skill, record_peeks
 WIDEST = 100
 """Columns of a line of text, at most."""
 NO_BREAK = "\u00a0"
-HELD = 6
-"""Lines of the screen below the text: what was said last, and the keys."""
+HELD = 7
+"""Lines of the screen below the text, besides what was said last: the keys, and a prediction."""
 NEXT, BACK, QUIT = (" ", "n", "\x1b[C", "\x1b[6~"), ("b", "\x1b[D", "\x1b[5~"), ("q", "Q", "\x1b", "\x04")
 
 SECTION_KEYS = [str(i) for i in range(1, len(SECTIONS) + 1)]
@@ -40,6 +40,8 @@ class LessonScreen:
         self.message = ""
         self.pending: list[str] = []
         self.hints = 0
+        self.tried = set[int]()
+        """The covers that were predicted wrongly once: the next try is the last."""
         self.peeked: list[Skill] = []
         self.numbers: dict[int, Cover] = {}
         """The covers of the section by their labels."""
@@ -109,7 +111,8 @@ class LessonScreen:
 
     def _split(self) -> list[list[str]]:
         """Returns the section as screens of lines, parted at empty lines where there are some."""
-        lines, room = list(self._lines()), max(self.console.height - HELD, 4)
+        said = len([*lay_out(self.message, self.width)]) if self.message else 0
+        lines, room = list(self._lines()), max(self.console.height - HELD - said, 4)
         screens = list[list[str]]()
         while lines:
             end = len(lines)
@@ -202,13 +205,17 @@ class LessonScreen:
             for line in lay_out(f"{cover.name}: {forms}", self.width):
                 self.console.print(line, markup=False, soft_wrap=True)
             text = self._read_line(begun)
-            verdict = cover.judge(text) if text.strip() else ""
-            if verdict is None:
+            if not text.strip():
+                return
+            judged = cover.judge(text, is_last=id(cover) in self.tried)
+            if judged is None:
                 forms = "write a number such as 0.25, +, -, > 0.5 or < 0.5"
                 self.message = f"{show(text.strip())} is not a prediction: {forms}."
-            elif verdict:
-                self.message = verdict
+                return
+            self.message = judged.text
+            if judged.is_right or id(cover) in self.tried:
                 self._uncover(cover)
+            self.tried.add(id(cover))
 
     def _read_line(self, begun: str) -> str:
         """Returns a line, with what was typed of it while the screen was drawn."""

@@ -152,7 +152,8 @@ def _ask_boxes(file: Path, sheet: "Sheet", tried: list["MarkedBox"], peeked: lis
     lists."""
     from pellucid.files import read_text
     from pellucid.sheets.answers import is_blank, parse_answer
-    from pellucid.sheets.file import MOST_BYTES, check_sheet_output, write_answers
+    from pellucid.sheets.data_line import MOST_BYTES
+    from pellucid.sheets.file import check_sheet_output, write_answers
     from pellucid.sheets.hints import STAGES, explain_fitting, make_hint
     from pellucid.sheets.mark import mark_sheet
 

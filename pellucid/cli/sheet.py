@@ -25,7 +25,7 @@ from pellucid.cli.options import (
     Update,
     trace_options,
 )
-from pellucid.errors import UsageError
+from pellucid.errors import PellucidError, UsageError
 
 if TYPE_CHECKING:
     from pellucid.explain.trace import Trace
@@ -219,7 +219,17 @@ def _make_model_sheet(
     from pellucid.sheets.make import make_sheet
 
     if not prompts:
-        raise UsageError(f'a sheet needs a run: give a prompt, pellucid sheet {model} "A B" …')
+        from pellucid.lessons.ladder import list_lessons
+        from pellucid.workbench.prompts import propose_command
+
+        try:
+            example = propose_command("sheet", model)
+        except PellucidError:  # it is neither a lesson nor a model
+            example = propose_command("sheet", "abcd")
+        raise UsageError(
+            f"{model} is not a lesson; the lessons are {list_lessons()}. The sheet of a model needs a "
+            f"prompt, for example: {example}"
+        )
     for at in focus:
         _check_run(at, run)
     with progress(f"running the specification of {model}"):

@@ -94,10 +94,15 @@ def find_lesson(asked: int | str) -> Lesson:
     by_name = {lesson.name: lesson for lesson in table.values()}
     if str(asked) in by_name:
         return by_name[str(asked)]
-    listed = ", ".join(map(str, table))
     raise UsageError(
-        f"there is no lesson {show(asked)}; the lessons are {listed}.{did_you_mean(str(asked)[:80], by_name)}"
+        f"there is no lesson {show(asked)}; the lessons are {list_lessons()}."
+        f"{did_you_mean(str(asked)[:80], by_name)}"
     )
+
+
+def list_lessons() -> str:
+    """Returns every lesson as a command takes it, with its title: "lesson-13 (…), lesson-14 (…)"."""
+    return ", ".join(f"lesson-{number} ({lesson.title})" for number, lesson in lessons().items())
 
 
 # ---- worksheets

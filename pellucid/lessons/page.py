@@ -30,7 +30,6 @@ written as references, which `reference.py` lists.
 """
 
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +38,7 @@ from typing import Any
 from pellucid import strict
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.files import read_text
+from pellucid.toml import parse_toml
 
 SECTIONS = (
     "Intuition",
@@ -145,10 +145,7 @@ def parse_page(path: Path, text: str) -> Page:
     found = _HEAD.fullmatch(text)
     if not found:
         raise FileError(f"{path} is not a lesson: it does not begin with a head between two lines +++.")
-    try:
-        table = tomllib.loads(found["head"])
-    except tomllib.TOMLDecodeError as error:
-        raise FileError(f"{path}: the head is not TOML: {error}.") from None
+    table = parse_toml(found["head"], f"{path}: the head")
     head = _read_head(path, table)
     first = text[: found.start("body")].count("\n") + 1
     return Page(path, head, tuple(_split_sections(path, found["body"], first)))

@@ -32,10 +32,15 @@ def is_equal(answer: float, value: float, decimals: int) -> bool:
     return abs(answer - value) <= within or abs(round(answer, decimals) - value) <= within
 
 
+def is_exactly(answer: Answer, value: float) -> bool:
+    """Tests whether an answer is a number itself, however few decimals were written: 1 for 1.0000."""
+    return math.isfinite(value) and math.isclose(answer.value, value, rel_tol=1e-12, abs_tol=1e-15)
+
+
 def is_cut_off(answer: Answer, box: Box, value: float) -> bool:
     """Tests whether an answer is a number without the digits that follow those written."""
     if answer.decimals is None or not math.isfinite(value) or not has_digits(answer, box):
         return False
     unit = 10.0**-answer.decimals
     beyond = abs(value) - abs(answer.value)
-    return answer.value * value >= 0 and -1e-9 * unit <= beyond < unit
+    return answer.value * value >= 0 and -1e-9 * unit <= beyond < unit * (1 - 1e-9)

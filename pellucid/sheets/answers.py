@@ -17,7 +17,7 @@ LONGEST = 80
 MOST_DECIMALS = 17
 """As many as a number of 64 bits can have; what follows cannot be seen."""
 
-_NUMBER = r"(?:\d+\.?\d*|\.\d+)"
+_NUMBER = r"(?:\d++\.?\d*+|\.\d++)"
 _PLAIN = re.compile(rf"([-+]?){_NUMBER}(?:e[-+]?\d{{1,3}})?")
 _CHARACTERS = str.maketrans(
     {

@@ -13,6 +13,11 @@ from pellucid.sheets.sheet import Sheet
 BLANK = "____"
 _STARTS_BLOCK = re.compile(r"\s*([-*+>|#]|\(\d+\)|```|<!--|$)")
 _NUMBERED = re.compile(r"[\s\-*+>|_`]*\(\s*(\d{1,4})\s*\)[\s*_`]*")
+_INNER_NUMBER = re.compile(
+    r"(?<![-*+|\s])[-*+|]*+\s(?P<lead>[-*+|\s]*+)\((?P<number>\d{1,4})\)(?=(?P<space>\s++))"
+)
+"""The number of a box after another one's answer; it begins where a run of blanks and list marks does, not at
+each of them."""
 _REMARK = re.compile(
     r"(?P<number>[-+−]?\d[\d.,]*(?:e[-+−]?\d+)?)\s+(?!(?:ln|log|exp|sqrt|pi|percent)\b)(?:[^\W\d]{2,}|\(|\?).*",
     re.IGNORECASE,
@@ -58,23 +63,23 @@ def fill_blanks(text: str, sheet: Sheet, answers: Mapping[str, str]) -> str:
 
 def _join_lines(text: str) -> Iterator[str]:
     """Yields paragraphs, list items and table rows, each with its continuation lines on one line."""
-    held = ""
+    held: list[str] = []
     for line in text.replace("\\", "").splitlines():
         if _STARTS_BLOCK.match(line):
-            yield held
-            held = line
+            yield " ".join(held)
+            held = [line] if line.strip() else []
         else:
-            held = f"{held} {line.strip()}" if held.strip() else line
-    yield held
+            held.append(line.strip() if held else line)
+    yield " ".join(held)
 
 
 def _split_boxes(line: str, sheet: Sheet) -> list[str]:
     """Returns the parts of a line onto which several boxes were joined: a number and its own symbol."""
     cuts = [0]
-    for found in re.finditer(r"(?<=\s)[-*+|\s]*\((\d{1,4})\)\s+", line):
-        number = int(found[1])
-        if 0 < number <= len(sheet.boxes) and line[found.end() :].startswith(sheet.boxes[number - 1].symbol):
-            cuts.append(found.start())
+    for found in _INNER_NUMBER.finditer(line):
+        number, end = int(found["number"]), found.end("space")
+        if 0 < number <= len(sheet.boxes) and line.startswith(sheet.boxes[number - 1].symbol, end):
+            cuts.append(found.start("lead"))
     return [line[start:end] for start, end in zip(cuts, [*cuts[1:], None], strict=True)]
 
 

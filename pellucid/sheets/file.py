@@ -1,7 +1,8 @@
 """The sheet file: a worksheet as JSON, complete, so that it is marked without the model.
 
-A Markdown sheet has the same JSON in a comment at its end, and the answers on its lines; an HTML sheet is
-for paper. A rule is a key, a number, or a list: `["+", RULE…, {"rest": KEY}]`, `[FUNCTION, RULE…]`.
+A Markdown sheet has the same data in one line at its end (`data_line.py`), and the answers on its lines; an
+HTML sheet is for paper. A rule is a key, a number, or a list: `["+", RULE…, {"rest": KEY}]`,
+`[FUNCTION, RULE…]`.
 """
 
 import dataclasses
@@ -19,14 +20,14 @@ from pellucid.errors import FileError, UsageError, show, unknown
 from pellucid.explain.rule import ARITY, Rule, RuleCall, find_keys, is_call
 from pellucid.files import Damaged, Kind, check_format, check_output, need, new_file, read_text, validating
 from pellucid.sheets.blanks import fill_blanks, read_blanks
+from pellucid.sheets.data_line import AGAIN, MARK, MOST_BYTES, read_data_line, write_data_line
 from pellucid.sheets.page import write_html, write_markdown
 from pellucid.sheets.sheet import FORMS, LEVELS, MOST_BOXES, Box, Given, Sheet, SumCheck
 
-FORMAT, VERSION = "pellucid-sheet", 1
+FORMAT, VERSION = MARK, 1
 ENDINGS = (".html", ".md", ".json")
 ANSWER_BYTES = 20
 """The room that a sheet is written with for the answer of each box."""
-MOST_BYTES = 4_000_000
 MOST_NODES = 200_000
 """The largest number of keys, numbers and calls in all rules of a sheet."""
 DEEPEST = 50
@@ -36,7 +37,6 @@ MOST_ARGUMENTS = 500
 MOST_DECIMALS = 30
 LONGEST_ANSWER = 400
 
-_COMMENT = re.compile(rf"^<!-- {FORMAT}\s(.*?)-->", re.DOTALL | re.MULTILINE)
 _HTML_MARK = b'<meta name="generator" content="pellucid sheet">'
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?(e[-+]?\d{1,3})?", re.ASCII)
 
@@ -123,10 +123,11 @@ def write_sheet(path: Path, sheet: Sheet, key: bool = False, force: bool = False
     check_sheet_output(path, force)
     data = format_file(sheet, path.suffix.lower(), key, path.name).encode("utf-8", "backslashreplace")
     most = MOST_BYTES - ANSWER_BYTES * len(sheet.boxes)
-    if path.suffix.lower() != ".html" and len(data) > most:
+    size = max(len(data), len(_format_data(sheet).encode("utf-8", "backslashreplace")))
+    if path.suffix.lower() != ".html" and size > most:
         raise UsageError(
             f"a sheet of {len(sheet.boxes):,} boxes can be marked up to {most:,} bytes, and this one has "
-            f"{len(data):,}: ask fewer numbers with --boxes, or shorter sums with --top."
+            f"{size:,}: ask fewer numbers with --boxes, or shorter sums with --top."
         )
     with new_file(path, SHEET_FILE, force) as file:
         file.write(data)
@@ -140,9 +141,13 @@ def format_file(sheet: Sheet, ending: str, key: bool = False, name: str = "FILE.
         return write_html(sheet, compute_code(sheet), key)
     if ending == ".json":
         return format_sheet(sheet)
-    data = format_sheet(dataclasses.replace(sheet, answers={}))
-    hidden = data.replace("<", "\\u003c").replace(">", "\\u003e")
-    return f"{write_markdown(sheet, key, name)}\n<!-- {FORMAT}\n{hidden}-->\n"
+    return f"{write_markdown(sheet, key, name)}\n\n{write_data_line(_format_data(sheet))}\n"
+
+
+def _format_data(sheet: Sheet) -> str:
+    """Returns the JSON of a sheet without answers, on one line."""
+    data = to_json(dataclasses.replace(sheet, answers={}))
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def write_answers(path: Path, sheet: Sheet, typed: Mapping[str, str], before: str) -> None:
@@ -199,15 +204,16 @@ def read_sheet(path: Path) -> Sheet:
     text = read_text(path, MOST_BYTES).removeprefix("\ufeff")
     if path.suffix.lower() == ".json":
         return from_json(_parse(path, text), path)
-    comments = list(_COMMENT.finditer(text))
-    if not comments:
+    with validating(path):
+        line = read_data_line(text)
+    if line is None:
         raise FileError(
             f"{path} is not a sheet: it has no comment `<!-- {FORMAT} … -->` at its end, from which it is "
-            "marked. Take a copy of the sheet as it was written, and put the answers there."
+            f"marked: {AGAIN}."
         )
-    sheet = from_json(_parse(path, comments[-1][1]), path)
+    sheet = from_json(_parse(path, line.text), path)
     with validating(path):
-        typed = read_blanks(text[: comments[-1].start()], sheet)
+        typed = read_blanks(text[: line.start], sheet)
         for key, answer in typed.items():
             need(len(answer) <= LONGEST_ANSWER, f"the answer of box {show(key)} has {len(answer):,} letters")
     return dataclasses.replace(sheet, answers={**sheet.answers, **typed})

@@ -69,7 +69,8 @@ class StepSection:
 
 
 def describe_run(sheet: Sheet) -> list[tuple[str, str]]:
-    """Returns what was run: the model, the prompts with their targets, and the update."""
+    """Returns what was run: the model, the prompts with their targets, and the update; and which symbols are
+    equal in this run."""
     source = sheet.source
     prompts, targets = (_list_texts(source.get(name)) for name in ("prompts", "targets"))
     rows = [("model", to_line(source["model"]))] if source.get("model") else []
@@ -81,6 +82,8 @@ def describe_run(sheet: Sheet) -> list[tuple[str, str]]:
         rows.append(
             ("update", ", ".join(f"{to_line(name)} {to_line(value)}" for name, value in update.items()))
         )
+    if equal := _list_texts(source.get("equal")):
+        rows.append(("equal here", "; ".join(equal)))
     return rows
 
 

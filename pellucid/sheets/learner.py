@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from pellucid.explain.rule import Rule, compute, find_keys
+from pellucid.sheets.agreement import is_exactly
 from pellucid.sheets.answers import Answer, parse_answer
 from pellucid.sheets.sheet import Box, Sheet
 
@@ -36,7 +37,8 @@ class Learner:
             if answer is not None:
                 self.answers[box.key] = answer
                 self.values[box.key] = answer.value
-                if not box.exact and answer.decimals is not None:
+                is_exact = box.exact or answer.decimals is None or is_exactly(answer, sheet.key[box.key])
+                if not is_exact and answer.decimals is not None:
                     self.half_units[box.key] = 0.5 * 10.0 ** -_precise_decimals(answer, box)
             elif box.shown and (printed := parse_answer(box.shown)):
                 self.values[box.key] = printed.value

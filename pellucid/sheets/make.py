@@ -18,6 +18,7 @@ from pellucid.sheets.cells import Cells
 from pellucid.sheets.checks import find_checks
 from pellucid.sheets.digits import count_decimals, is_exact, print_given
 from pellucid.sheets.drafts import BoxDraft, draft_boxes, find_focus
+from pellucid.sheets.equal_symbols import find_equal_symbols
 from pellucid.sheets.sheet import Box, Sheet
 from pellucid.sheets.symbols import find_symbols, name_part, name_rest
 
@@ -54,15 +55,21 @@ def make_sheet(
             f"{', '.join(focus)} is given, not computed: there is nothing to ask; choose a later value."
         )
     drafts = draft_boxes(cells, targets, boxes)
+    printed = _print(cells, drafts, digits)
+    numbers = [*printed["given"].items(), *((box.key, box) for box in printed["boxes"] if "~" not in box.key)]
+    equal = find_equal_symbols(
+        trace, {key: number.symbol for key, number in numbers}, [draft.name for draft in drafts]
+    )
     return _attach_mistakes(
         Sheet(
             title=title or f"{trace.run.get('model', 'A tape')}: {', '.join(focus)}",
             source={"focus": list(focus), "stop": list(stop)}
             | _describe_source(trace)
             | _describe_values(trace)
+            | ({"equal": equal} if equal else {})
             | dict(source or {}),
             labels={axis: list(texts) for axis, texts in trace.labels.items() if len(texts) <= LABELLED},
-            **_print(cells, drafts, digits),
+            **printed,
         ),
         cells,
         drafts,

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from pellucid.explain.rule import RuleCall, compute
-from pellucid.sheets.agreement import has_digits, is_cut_off, is_equal, written_half_unit
+from pellucid.sheets.agreement import has_digits, is_cut_off, is_equal, is_exactly, written_half_unit
 from pellucid.sheets.answers import Answer, is_blank
 from pellucid.sheets.fitting import FittingMistake, MistakeSearch
 from pellucid.sheets.learner import Learner
@@ -144,14 +144,16 @@ def _judge(answer: Answer, box: Box, wanted: float, yours: float) -> tuple[Grade
     """Returns the verdict on an answer where rounding of the earlier answers is not yet considered."""
     written = answer.written_decimals
     asked = max(box.decimals, written) if box.exact else box.decimals
-    if is_equal(answer.value, wanted, asked):
+    if is_equal(answer.value, wanted, asked) or is_exactly(answer, wanted):
         return Grade.RIGHT, ""
     give = f"give {box.decimals} decimals" if written < box.decimals else ""
     if give and answer.value:
         if is_equal(answer.value, wanted, written):
             return Grade.ROUNDING, give
         if is_equal(answer.value, yours, written):
-            return (Grade.ROUNDING if is_cut_off(answer, box, wanted) else Grade.FROM_YOURS), give
+            if is_cut_off(answer, box, wanted):
+                return Grade.ROUNDING, give
+            return Grade.FROM_YOURS, "" if is_exactly(answer, yours) else give
     if is_equal(answer.value, yours, asked):
         return Grade.FROM_YOURS, ""
     for value in (yours, wanted):

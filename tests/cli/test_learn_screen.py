@@ -50,10 +50,11 @@ def test_after_the_last_section_the_worksheet_is_named(read: Read) -> None:
 
 
 def test_a_number_is_covered_until_it_is_predicted(read: Read) -> None:
-    covered, right, wrong = read("4", "\r", "0", "\r", "7")[1:]
+    covered, right, again, wrong = read("4", "\r", "0", "\r", "7", "\r", "7")[1:]
     assert "Q[1,0] = 0 · 2 + 1 · 0 = □1" in covered and "Enter predict □1" in covered
     assert "Q[1,0] = 0 · 2 + 1 · 0 = 0" in right and "right: Q[1,0] = 0" in right
-    assert "wrong" in wrong and "Q[1,1] = 2" in wrong
+    assert "wrong" in again and "Q[1,1] = 2" not in again and "= □2" in again and "second try" in again
+    assert "wrong" in wrong and "Q[1,1] = 2" in wrong and "□2" not in wrong
 
 
 @pytest.mark.parametrize("keys", [("0\r",), ("0", ""), ("\r0\r",), ("\r", "0")])

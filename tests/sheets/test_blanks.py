@@ -6,6 +6,7 @@ import pytest
 
 from pellucid.files import Damaged
 from pellucid.sheets.blanks import read_blanks
+from tests.growth import assert_not_quadratic
 from tests.sheets.small_sheets import make_softmax_sheet
 
 SHEET = make_softmax_sheet()
@@ -58,3 +59,8 @@ def test_a_number_that_no_box_has_is_a_remark_unless_it_is_answered() -> None:
     for text in ("(0) A = 1", "(99) B = 2"):
         with pytest.raises(Damaged, match=re.escape(text.split()[0])):
             read_blanks(text, SHEET)
+
+
+@pytest.mark.parametrize("part", ["e\n", "* ", "(1) (2) "])
+def test_a_long_paragraph_takes_a_time_in_proportion_to_its_length(part: str) -> None:
+    assert_not_quadratic(lambda n: lambda: read_blanks("a" + part * n, SHEET), 3_000)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pellucid.errors import FileError, UsageError
+from pellucid.sheets.data_line import write_data_line
 from pellucid.sheets.file import (
     fill_key,
     format_file,
@@ -73,6 +74,26 @@ def test_a_sheet_that_could_not_be_read_again_is_not_written(
 
 def test_a_sheet_file_holds_no_answer() -> None:
     assert "1.6487" not in format_file(SHEET, ".md") + format_file(SHEET, ".json")
+
+
+def test_a_markdown_sheet_is_its_page_and_one_line_of_data() -> None:
+    text = format_file(SHEET, ".md")
+    page, line = text[: text.index("<!-- pellucid-sheet")], text[text.index("<!-- pellucid-sheet") :]
+    assert line.count("\n") == 1 and line.endswith(" -->\n")
+    assert len(line) < len(format_sheet(SHEET)) / 3 and len(page) > 500
+
+
+def test_a_sheet_of_the_previous_version_with_json_in_its_comment_is_read(tmp_path: Path) -> None:
+    page = format_file(SHEET, ".md").partition("<!-- pellucid-sheet")[0]
+    (tmp_path / "a.md").write_text(f"{page}<!-- pellucid-sheet\n{format_sheet(SHEET)}-->\n", "utf-8")
+    assert read_sheet(tmp_path / "a.md") == SHEET
+
+
+def test_a_damaged_line_of_data_is_one_error_that_says_what_to_do(tmp_path: Path) -> None:
+    text = format_file(SHEET, ".md")
+    (tmp_path / "a.md").write_text(text[:-40] + text[-39:], "utf-8")
+    with pytest.raises(FileError, match=r"a\.md is damaged: .* checksum: take a copy of the sheet"):
+        read_sheet(tmp_path / "a.md")
 
 
 def test_a_comment_cannot_be_closed_by_a_text_in_it(tmp_path: Path) -> None:
@@ -241,7 +262,11 @@ def damage(sheet: Sheet, ending: str, whole: bytes, draw: random.Random, rng: np
         changed = damaged_json(format_sheet(sheet).encode(), rng)
     if ending == ".json":
         return changed
-    return whole[: whole.index(b"{")] + changed + b"-->\n"
+    start = whole.index(b"<!-- pellucid-sheet")
+    if draw.random() < 0.5:  # the data is damaged, and its line is whole
+        return whole[:start] + write_data_line(changed.decode("utf-8", "replace")).encode()
+    place = draw.randrange(start + 30, len(whole) - 5)
+    return whole[:place] + bytes([draw.randrange(256)]) + whole[place + draw.randrange(3) :]
 
 
 @pytest.mark.parametrize("ending", [".json", ".md"])

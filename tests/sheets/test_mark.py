@@ -41,6 +41,33 @@ def test_what_follows_from_a_wrong_answer_is_right_from_your_numbers() -> None:
     assert find_unusual(slipped) == {"E0": WRONG, **dict.fromkeys(["T", "P0", "P1", "Z", "L"], FROM_YOURS)}
 
 
+HALF = make_box("H", 0.5, decimals=4)
+
+
+@pytest.mark.parametrize(
+    ("text", "grade"),
+    [("0.5", RIGHT), ("1/2", RIGHT), ("0.50", RIGHT), ("0.5000", RIGHT), ("0.4", WRONG), ("0.49", WRONG)],
+)
+def test_an_exact_answer_is_right_without_the_asked_decimals(text: str, grade: Grade) -> None:
+    sheet = replace(SHEET, boxes=(HALF,), checks=(), answers={"H": text})
+    assert find_mark(sheet, "H").grade is grade
+
+
+def test_an_exact_answer_leaves_no_room_for_what_follows_from_it() -> None:
+    """1 for 1.0000 has no rounding: a box after it that is off by a tenth is wrong."""
+    after = make_box("A", call("multiply", "H", 3.0), decimals=4)
+    sheet = replace(SHEET, boxes=(HALF, after), checks=())
+    for text, grade in (("1.6", WRONG), ("1.5", RIGHT)):
+        assert find_mark(replace(sheet, answers={"H": "0.5", "A": text}), "A").grade is grade
+
+
+def test_an_exact_answer_from_ones_own_number_is_right_from_it() -> None:
+    after = make_box("A", call("multiply", "H", 3.0), decimals=4)
+    sheet = replace(SHEET, boxes=(HALF, after), checks=(), answers={"H": "0.2", "A": "0.6"})
+    assert [marked.grade for marked in mark_sheet(sheet).boxes] == [WRONG, FROM_YOURS]
+    assert not find_mark(sheet, "A").note
+
+
 def test_an_open_step_is_computed_from_the_learners_own_numbers() -> None:
     marks = find_unusual(answer_only(E0="1.7487", P0="0.3450"))
     assert (marks["E0"], marks["P0"], marks["T"]) == (WRONG, FROM_YOURS, OPEN)
