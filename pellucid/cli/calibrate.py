@@ -96,9 +96,11 @@ def calibrate(
     MODEL is the first argument; everything after it is DATA. The temperature is fitted on one part of the
     documents, and everything is measured on the other.
     """
+    from pellucid.model.freed_memory import keep_freed_memory
     from pellucid.workbench import load
     from pellucid.workbench.calibrating import calibrate
 
+    keep_freed_memory()
     values = _read_temperatures(temperatures)
     found = load(model, device=device, dtype=dtype, weights=weights)
     with rate_bar() as bar:
@@ -110,6 +112,7 @@ def calibrate(
             checkpoints=checkpoints,
             temperatures=values,
             vector=vector,
+            curve=json or bool(output),
             bins=bins,
             fit_share=fit_share,
             max_targets=max_targets,

@@ -1,7 +1,6 @@
 """`pellucid evaluate`: how well models predict texts."""
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +21,7 @@ from pellucid.cli.options import (
     Weights,
     Window,
 )
+from pellucid.cli.terminal import print_warnings
 
 
 def evaluate(
@@ -65,30 +65,31 @@ def evaluate(
 
     MODEL is the first argument; everything after it is DATA; further models are given with --against.
     """
+    from pellucid.cli.signals import say_when_ended
+    from pellucid.model.freed_memory import keep_freed_memory
     from pellucid.workbench import load
     from pellucid.workbench.evaluating import evaluate
+    from pellucid.workbench.lm_eval_tasks import TaskCodeWarning
 
+    keep_freed_memory()
     found = load(model, device=device, dtype=dtype, weights=weights)
-    try:
-        with rate_bar() as bar:
-            evaluation = evaluate(
-                found,
-                data or [],
-                tasks=tasks or [],
-                against=against or [],
-                window=window,
-                stride=stride,
-                split=split,
-                limit=limit,
-                samples=samples,
-                seed=seed,
-                output=output or [],
-                force=force,
-                progress=lambda now: bar(now.model, now.done, now.total),
-            )
-    except KeyboardInterrupt:
-        print(f"Interrupted. {_describe_kept(output)}", file=sys.stderr)
-        raise typer.Exit(130) from None
+    ended = say_when_ended(lambda: f"Interrupted. {_describe_kept(output)}")
+    with ended, print_warnings(TaskCodeWarning), rate_bar() as bar:
+        evaluation = evaluate(
+            found,
+            data or [],
+            tasks=tasks or [],
+            against=against or [],
+            window=window,
+            stride=stride,
+            split=split,
+            limit=limit,
+            samples=samples,
+            seed=seed,
+            output=output or [],
+            force=force,
+            progress=lambda now: bar(now.model, now.done, now.total),
+        )
     if json:
         from pellucid.evaluation.evaluation_file import format_evaluation_json
 

@@ -7,8 +7,8 @@ With c(b) the number of targets b, c(a, b) the number of targets b after a token
     bigram    −Σ_ab c(a, b) / N · ln (c(a, b) / Σ_b c(a, b))
 
 The frequencies are those of the evaluated text itself, so no unigram or bigram table has a lower loss on it.
-On a short text, where most pairs occur once, the bigram baseline is far below what a bigram model of other
-text would reach.
+On a short text, where most pairs occur once, the bigram baseline would be far below what a bigram model of
+other text reaches, so it is not given below `FEWEST_FOR_BIGRAM` targets.
 """
 
 from dataclasses import dataclass, field
@@ -18,6 +18,8 @@ import numpy as np
 from pellucid.data.shard import Ids
 from pellucid.evaluation.documents import EncodedDocument
 
+FEWEST_FOR_BIGRAM = 50_000
+"""Targets from which on their own pairs say something of a bigram model."""
 MOST_PENDING = 1 << 22
 """Pairs that are kept one by one before they are counted."""
 

@@ -15,12 +15,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pellucid.arguments import is_bool
 from pellucid.corpora import stories, tasks
 from pellucid.data import chat_records
 from pellucid.data.shard import Ids
@@ -141,13 +143,15 @@ def parse_limit(limit: int | str) -> Limit:
     >>> parse_limit(100), parse_limit("1.5 MB")
     (Limit(documents=100, n_bytes=None), Limit(documents=None, n_bytes=1500000))
     """
-    n_bytes = parse_bytes(str(limit))
-    if isinstance(limit, bool) or (n_bytes is None and not re.fullmatch(r"\s*\d{1,15}\s*", str(limit))):
+    is_count = isinstance(limit, Integral) and not is_bool(limit)
+    text = limit if isinstance(limit, str) else str(limit) if is_count else ""
+    n_bytes = parse_bytes(text)
+    if n_bytes is None and not re.fullmatch(r"\s*\d{1,15}\s*", text):
         raise UsageError(
             "limit must be a number of documents, such as 100, or a size of text, such as 50kB, not "
             f"{show(limit)}."
         )
-    count = int(limit) if n_bytes is None else n_bytes
+    count = int(text) if n_bytes is None else n_bytes
     if count < 1:
         raise UsageError(f"limit must be at least one document or one byte, not {show(limit)}.")
     return Limit(documents=count) if n_bytes is None else Limit(n_bytes=count)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from pellucid.data.shard import Ids
 from pellucid.errors import UsageError
-from pellucid.evaluation.baselines import TokenCounts
+from pellucid.evaluation.baselines import FEWEST_FOR_BIGRAM, TokenCounts
 from pellucid.evaluation.bootstrap import (
     SAMPLES,
     compute_p_value,
@@ -177,7 +177,7 @@ def compute_figures(
     if has_floor:
         ratios["gap"] = (nll + known, n)
     found = dict(zip(ratios, estimate_ratios(list(ratios.values()), samples, seed), strict=True))
-    loss, bigram = found["loss"].value, counts.bigram
+    loss, bigram = found["loss"].value, counts.bigram if n.sum() >= FEWEST_FOR_BIGRAM else None
     floor = (0.0 - sum(known)) / float(n.sum()) if has_floor else None
     return Figures(
         source=source,
@@ -195,7 +195,9 @@ def compute_figures(
         bigram=bigram,
         entropy_floor=floor,
         gap=found.get("gap"),
-        fraction_learned=fraction_learned(loss, bigram, floor) if floor is None or floor < bigram else None,
+        fraction_learned=None
+        if floor is None or bigram is None or floor >= bigram
+        else fraction_learned(loss, bigram, floor),
     )
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pellucid import strict
-from pellucid.errors import UsageError
 from pellucid.evaluation.record import N_SURPRISALS, DocumentSummary, Evaluation
 from pellucid.files import (
     UNPAIRED,
     Damaged,
     check_format,
     check_output,
+    check_suffix,
     make_json_kind,
     need,
     new_file,
@@ -36,8 +36,7 @@ EVALUATION = make_json_kind("an evaluation", FORMAT)
 
 def check_evaluation_output(path: Path, force: bool = False) -> None:
     """Raises unless an evaluation may be written there; call it before the work."""
-    if path.suffix != ".json":
-        raise UsageError(f"an evaluation is a .json file, or a page, .html; use {path.with_suffix('.json')}.")
+    check_suffix(path, ".json", "an evaluation is a .json file, or a page, .html")
     check_output(path, EVALUATION, force)
 
 

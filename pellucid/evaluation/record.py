@@ -48,8 +48,9 @@ class Figures:
     """ln V: the loss of a model that finds all tokens equally likely."""
     unigram: float
     """The loss of the token frequencies of the same targets."""
-    bigram: float
-    """The loss of the frequencies of their pairs (token before, target)."""
+    bigram: float | None
+    """The loss of the frequencies of their pairs (token before, target); None where there are too few targets
+    to say anything of a bigram model."""
     entropy_floor: float | None = None
     """−Σ ln P / number of targets, where P is known: the expected loss of a perfect model."""
     gap: Estimate | None = None

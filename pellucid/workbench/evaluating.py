@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pellucid.arguments import check_bool, check_int, check_path, check_text, to_list
+from pellucid.arguments import check_bool, check_function, check_int, check_path, check_text, to_list
 from pellucid.errors import UsageError
 from pellucid.files import check_distinct
 from pellucid.pretrained import parameter_count
@@ -37,6 +37,7 @@ Progress = Callable[[EvaluationProgress], None]
 
 def evaluate(
     model: "Model",
+    /,
     data: Any = (),
     *,
     tasks: Any = (),
@@ -79,6 +80,7 @@ def evaluate(
     models = [model, *_load_models(model, against)]
     check_read_once(sources, len(models))
     split = check_text("split", split)
+    check_function("progress", progress)
     has_documents = bool(sources) or not questions
     documents = [
         read_documents(sources, one.pretrained, split=split, limit=limit) for one in models if has_documents
@@ -174,8 +176,8 @@ def _name_models(models: "Sequence[Model]") -> list[str]:
     """Returns the models' names; of equal ones, all but the first have a number."""
     seen, names = Counter[str](), []
     for model in models:
-        seen[model.name] += 1
-        names.append(model.name if seen[model.name] == 1 else f"{model.name} ({seen[model.name]})")
+        seen[name := model.short_name] += 1
+        names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return names
 
 

@@ -84,7 +84,7 @@ class LmEvalModel(TemplateLM):
 
     @property
     def tokenizer_name(self) -> str:
-        return self.model.name
+        return self.model.short_name
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **more: Any) -> list[int]:
         """Returns the ids of a text, with the bos token in front where the model wants one and the text,

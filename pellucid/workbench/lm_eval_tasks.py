@@ -1,6 +1,7 @@
 """Runs task files of lm-eval on a model, offline: local YAML with local data.
 
-A task file is a program: lm-eval runs the functions and templates that it names. Run only those you trust.
+A task file is a program: lm-eval runs the functions and templates that it names. Run only those you trust;
+`warn_of_code` says which functions they are.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import logging
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,64 @@ NORMAL = 1.96
 """Standard errors on either side of a value in its 95 % interval."""
 SAMPLES = 1000
 """Of lm-eval's bootstrap, for metrics whose standard error has no formula."""
+
+
+class TaskCodeWarning(UserWarning):
+    """A task file runs Python functions."""
+
+
+def warn_of_code(path: Path) -> None:
+    """Warns of each task file, of a folder or included ones, that names Python functions, before one runs."""
+    for file, functions in _find_functions(path):
+        modules = {
+            name: file.parent / f"{name.rpartition('.')[0].replace('.', '/')}.py" for name in functions
+        }
+        named = [f"{name} of {place}" if place.exists() else name for name, place in modules.items()]
+        message = f"{file} runs Python code: {', '.join(named)}. Run only tasks that you trust."
+        warnings.warn(message, TaskCodeWarning, stacklevel=3)
+
+
+def _find_functions(path: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yields each task file with the functions that it names; lm-eval refuses one that is not YAML."""
+    import yaml
+
+    files = sorted(path.glob("**/*.yaml")) if path.is_dir() else [path]
+    seen = set[Path]()
+    while files:
+        if (file := files.pop(0)).resolve() in seen:
+            continue
+        seen.add(file.resolve())
+        try:
+            node = yaml.compose(file.read_text("utf-8"), Loader=yaml.SafeLoader)  # makes no object of a tag
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError, OSError):
+            continue
+        functions, included = _list_tags(node)
+        files += [file.parent / name for name in included]
+        if functions:
+            yield file, functions
+
+
+def _list_tags(root: Any) -> tuple[list[str], list[str]]:
+    """Returns the functions that the nodes of a YAML file name, and the files that they include."""
+    import yaml
+
+    functions, included, nodes, seen = list[str](), list[str](), [root], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:  # an alias
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                nodes += [key, value]
+                if key.value == "include":
+                    names = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                    included += [name.value for name in names if isinstance(name, yaml.ScalarNode)]
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        elif isinstance(node, yaml.ScalarNode) and node.tag == "!function":
+            functions.append(node.value)
+    return sorted(set(functions)), included
 
 
 def run_lm_eval(

@@ -7,12 +7,11 @@ Every path is checked before the first task runs.
 
 import functools
 import importlib.util
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pellucid.arguments import check_path
+from pellucid.arguments import check_path, to_list
 from pellucid.errors import FileError, UsageError
 from pellucid.files import check_readable
 
@@ -32,10 +31,8 @@ Progress = Callable[[str, int, int], None]
 def read_tasks(paths: Any) -> "Tasks":
     """Returns the questions of each JSONL file, None for a task file or folder of lm-eval; raises where a
     path is neither, or where lm-eval is needed and is not installed."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else paths
-    if not isinstance(given, Sequence) or isinstance(given, bytes):
-        raise UsageError(f"tasks must be paths, not {given!r}.")
-    return {path: _read_task(path) for path in (Path(check_path("tasks", one)) for one in given)}
+    given = [Path(check_path("tasks", one)) for one in to_list(paths)]
+    return {path: _read_task(path) for path in given}
 
 
 def _read_task(path: Path) -> "list[Question] | None":
@@ -53,6 +50,9 @@ def _read_task(path: Path) -> "list[Question] | None":
         )
     if importlib.util.find_spec("lm_eval") is None:
         raise UsageError(LM_EVAL_MISSING)
+    from pellucid.workbench.lm_eval_tasks import warn_of_code
+
+    warn_of_code(path)
     return None
 
 
@@ -73,7 +73,7 @@ def evaluate_tasks(
 
     if not tasks:
         return
-    about = {"model": name or model.name, "fingerprint": compute_fingerprint(model)}
+    about = {"model": name or model.short_name, "fingerprint": compute_fingerprint(model)}
     for path, questions in tasks.items():
         show = functools.partial(progress, f"{about['model']}: {path.stem}")
         if questions is None:

@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pellucid.evaluation.calibration import measure
 from tests.cli.commands import Shell
 from tests.data.small_corpora import text_file
 from tests.evaluation.small_models import make_model
@@ -41,6 +43,13 @@ def test_json_is_the_file(shell: Shell, tmp_path: Path) -> None:
     assert json.loads(done.out) == json.loads((tmp_path / "x.json").read_bytes())
     assert shell("calibrate", "a", "text.txt", *FEW, "-o", "x.svg").code == 2
     assert shell("calibrate", "a", "text.txt", *FEW, "-o", "x.svg", "--force").code == 0
+
+
+def test_the_curve_is_measured_only_for_what_shows_it(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = list[float]()
+    monkeypatch.setattr(measure, "measure_nll", lambda states, at: measured.append(1) or 0.0 * np.array(at))
+    assert shell("calibrate", "a", "text.txt", *FEW).code == 0 and not measured
+    assert shell("calibrate", "a", "text.txt", *FEW, "--json").code == 0 and len(measured) == 2
 
 
 def test_nothing_is_saved_unless_asked_and_what_is_done_is_said(shell: Shell, tmp_path: Path) -> None:

@@ -101,9 +101,20 @@ def test_figures_by_hand() -> None:
     assert (found.accuracy.value, found.top5_accuracy.value, found.exact_match.value) == (4 / 5, 1, 1 / 2)
     assert found.entropy_floor == 1 and found.gap is not None
     assert found.gap.value == pytest.approx(1 / 5)
-    assert found.unigram == found.bigram == pytest.approx(math.log(2))
-    assert found.fraction_learned is None  # a floor above the bigram baseline
+    assert found.unigram == pytest.approx(math.log(2))
+    assert found.bigram is found.fraction_learned is None  # five targets memorize their pairs
     assert found.loss.low is not None and found.loss.low <= found.loss.value
+
+
+def test_pairs_are_a_baseline_from_fifty_thousand_targets_on() -> None:
+    counts = TokenCounts(10, np.array([3, 4]), np.array([2, 2]))
+    for n, bigram in ((49_999, None), (50_000, math.log(2))):
+        document = DocumentSummary("a", "", n, n, 0.6 * n, 1, 2, -0.5 * n)
+        found = compute_figures("x", [document], counts, samples=9, seed=0)
+        assert found.bigram == (bigram and pytest.approx(bigram))
+        assert (found.fraction_learned is None) is (bigram is None)
+        below = dataclasses.replace(document, log_probability=-0.7 * n)  # a floor above the bigram baseline
+        assert compute_figures("x", [below], counts, samples=9, seed=0).fraction_learned is None
 
 
 def test_sources_are_also_told_apart(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_each_checkpoint_of_a_run_is_a_row(tmp_path: Path, text: Path) -> None:
     assert [step for step, _ in list_checkpoints(model)] == [10, 200]
     assert list_checkpoints(pellucid.load(run / "checkpoints/step-0000010/model")) == list_checkpoints(model)
     report = model.calibrate(text, checkpoints=True, **FEW)
-    assert [each.model for each in report.calibrations[1:]] == ["new at step 10", "new at step 200"]
+    assert [each.model for each in report.calibrations[1:]] == ["run at step 10", "run at step 200"]
     nll = [each.before.nll for each in report.calibrations]
     assert nll[0] == nll[2] != nll[1]
     (run / "checkpoints/step-0000010").rename(run / "checkpoints/.tmp-step-0000010")
@@ -234,6 +234,14 @@ def test_two_tokens_are_one_target(tmp_path: Path) -> None:
     report = make_model().calibrate(tmp_path / "two.txt", max_targets=1)
     assert report.calibrations[0].before.count == 1 and report.fitted_temperature is None
     assert "Nothing is fitted" in str(report) and "first 1 targets" in str(report)
+
+
+def test_the_progress_of_reading_has_a_total(text: Path) -> None:
+    seen = list[tuple[str, int, int | None]]()
+    report = pellucid.calibrate(make_model(), text, **FEW, progress=lambda *now: seen.append(now))
+    reading = [now for now in seen if now[0].endswith(": reading")]
+    count = len(report.calibrations[0].split.is_test)
+    assert reading[0][1:] == (0, count) and reading[-1][1:] == (count, count) and len(reading) > 2
 
 
 def test_an_interrupt_reports_what_is_measured(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:

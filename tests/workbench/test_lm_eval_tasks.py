@@ -9,6 +9,7 @@ import pytest
 
 import pellucid
 from pellucid import FileError
+from pellucid.workbench.lm_eval_tasks import TaskCodeWarning
 from pellucid.workbench.tasks import evaluate_tasks, read_tasks
 
 pytest.importorskip("lm_eval", reason="lm-eval, the extra `eval`, is not installed")
@@ -107,6 +108,47 @@ def test_a_folder_with_one_wrong_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text("task: a\ninclude: missing.yaml\n")
     with pytest.raises(FileError, match=r"wrong\.yaml"):
         list(evaluate_tasks(pellucid.load("abcd"), read_tasks([tmp_path])))
+
+
+CODE = "process_docs: !function steps.process_docs\n"
+STEPS = """
+import pathlib
+pathlib.Path(__file__).with_name("has_run").touch()
+def process_docs(documents):
+    return documents
+"""
+
+
+def write_code(folder: Path) -> Path:
+    """Writes a task that includes a file that names a function."""
+    path = write_task(folder, "letters")
+    path.write_text(path.read_text() + "include: [base.yml]\n")
+    (folder / "base.yml").write_text(CODE)
+    (folder / "steps.py").write_text(STEPS)
+    return path
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_task_that_runs_code_is_named_with_its_functions_before_they_run(
+    tmp_path: Path, is_folder: bool
+) -> None:
+    path = write_code(tmp_path)
+    with pytest.warns(TaskCodeWarning) as warned:
+        tasks = read_tasks([tmp_path if is_folder else path])
+    (message,) = (str(one.message) for one in warned)
+    assert all(fact in message for fact in ("base.yml", "steps.process_docs", str(tmp_path / "steps.py")))
+    assert not (tmp_path / "has_run").exists()
+    if not is_folder:
+        assert len(list(evaluate_tasks(pellucid.load("abcd"), tasks))) == 1
+        assert (tmp_path / "has_run").exists()
+
+
+def test_a_task_without_code_gives_no_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    read_tasks([write_task(tmp_path, "letters"), tmp_path])
+    (tmp_path / "loop.yaml").write_text("a: &a [*a]\ninclude: [loop.yaml, missing.yaml, {b: 1}]\n")
+    (tmp_path / "deep.yaml").write_text("[" * 1_500)
+    read_tasks([tmp_path])
+    assert not [one for one in recwarn if issubclass(one.category, TaskCodeWarning)]
 
 
 @pytest.mark.skipif("PELLUCID_SMOLLM2" not in os.environ, reason="needs the real model")

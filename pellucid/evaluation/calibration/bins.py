@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 DEFAULT_BINS = 15
 """As in Guo et al. 2017, arXiv:1706.04599."""
-TIE = 1e-9
-"""Confidences that differ by less are equal: they differ by rounding."""
+TIE = 1e-6
+"""Confidences that differ by less are equal: so much they differ by the rounding of logits in float32."""
 
 
 def equal_width_edges(count: int) -> Array:

@@ -87,6 +87,7 @@ class Calibration:
     """None where there are too few targets to be split."""
     vector_fit: VectorFit | None
     curve: TemperatureCurve | None
+    """None where it was not asked for, or none was fitted."""
     mistakes: tuple[ConfidentMistake, ...]
     evidence: "Evidence"
 
@@ -145,6 +146,7 @@ def measure_calibration(
     *,
     temperatures: Sequence[float] = (),
     has_vector: bool = False,
+    has_curve: bool = True,
     bins: int = DEFAULT_BINS,
     fit_share: float = 0.5,
     seed: int = 0,
@@ -163,13 +165,15 @@ def measure_calibration(
     scalings |= {f"T = {value:g}": TemperatureScaling(value) for value in temperatures}
     fit = vector = curve = None
     if split.is_fit.any():
-        held = states.select(split.is_fit)
+        held = _watch(states.select(split.is_fit), "computing logits", progress).keep()
         fit = fit_temperature(_watch(held, "fitting the temperature", progress))
         scalings[FITTED] = TemperatureScaling(fit.temperature)
         if has_vector:
             vector = fit_vector(_watch(held, "fitting the vector", progress), fit.temperature)
             scalings[VECTOR] = vector.scaling
-        curve = _measure_curve(_watch(states, "measuring temperatures", progress), split, fit.temperature)
+        if has_curve:
+            parts = (_watch(each, "measuring temperatures", progress) for each in (held, test))
+            curve = _measure_curve(fit.temperature, *parts)
     found = dict(zip(scalings, compute_predictions(test, list(scalings.values())), strict=True))
     units = split.units[split.is_test]
     labels = _label(states, show)
@@ -212,16 +216,23 @@ def _watch(states: HeldStates, what: str, progress: Progress) -> HeldStates:
     return replace(states, on_rows=report)
 
 
+def _measure_curve(fitted: float, fit: HeldStates, test: HeldStates) -> TemperatureCurve:
+    temperatures = sorted({*CURVE, fitted})
+    fit_nll, test_nll = (measure_nll(part, temperatures) for part in (fit, test))
+    return TemperatureCurve(np.array(temperatures), fit_nll, test_nll)
+
+
 @torch.no_grad()
-def _measure_curve(states: HeldStates, split: Split, fitted: float) -> TemperatureCurve:
-    temperatures = np.array(sorted({*CURVE, fitted}))
-    nll = np.empty((len(temperatures), len(states)))
-    for rows, logits, targets in states.chunks():
+def measure_nll(states: HeldStates, temperatures: Sequence[float]) -> Array:
+    """Returns the mean negative log-likelihood at each temperature."""
+    total = np.zeros(len(temperatures))
+    for _, logits, targets in states.chunks():
+        logits -= logits.amax(-1, keepdim=True)
         own = logits.gather(-1, targets[:, None])[:, 0]
         for i, temperature in enumerate(temperatures):
-            lse = torch.logsumexp(logits / temperature, -1)
-            nll[i, rows] = (lse - own / temperature).cpu().numpy()
-    return TemperatureCurve(temperatures, nll[:, split.is_fit].mean(-1), nll[:, split.is_test].mean(-1))
+            lse = torch.div(logits, temperature).exp_().sum(-1).log()
+            total[i] += float((lse - own / temperature).sum())
+    return total / len(states)
 
 
 def _label(states: HeldStates, show: Callable[[int], str]) -> NDArray[np.object_]:

@@ -107,14 +107,17 @@ def check_finite(states: HeldStates, rows: slice, logits: Tensor) -> None:
 
 def _predict(logits: Tensor, targets: Tensor, tops: Sequence[int]) -> list[Tensor]:
     at = targets[:, None]
-    own = logits.gather(-1, at)
-    ids = torch.arange(logits.shape[-1], device=logits.device)
-    rank = (logits > own).sum(-1) + ((logits == own) & (ids < at)).sum(-1)
-    log_probs = torch.log_softmax(logits, -1)
-    nll = -log_probs.gather(-1, at)[:, 0]
-    probs = log_probs.exp()
-    largest = probs.topk(max(tops), -1).values
+    own, most = logits.gather(-1, at), logits.amax(-1, keepdim=True)
+    rank = (logits > own).sum(-1)
+    is_tied = (logits == own).sum(-1) > 1  # of equal ones, the smaller id is first
+    for row in is_tied.nonzero()[:, 0].tolist():
+        rank[row] += (logits[row, : int(targets[row])] == own[row]).sum()
+    terms = torch.sub(logits, most).exp_()  # e^(s_v − max s)
+    total = terms.sum(-1)
+    nll = total.log() - (own - most)[:, 0]
+    largest = terms.topk(max(tops), -1).values / total[:, None]
     # a sum of probabilities may round to a little above 1, where no bin is
     mass = [largest[:, :k].sum(-1).clamp(max=1.0) for k in tops]
-    others = probs.scatter_(-1, at, 0.0).square().sum(-1)  # 1 − 2 p_y + Σ p² cancels where p_y is near 1
+    terms.scatter_(-1, at, 0.0)  # 1 − 2 p_y + Σ p² cancels where p_y is near 1
+    others = torch.linalg.vecdot(terms, terms) / total.square()
     return [logits.argmax(-1), rank, nll, torch.expm1(-nll).square() + others, *mass]

@@ -6,6 +6,7 @@ more product with the unembedding, a chunk of rows at a time.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 
 import numpy as np
 import torch
@@ -17,7 +18,11 @@ from pellucid.evaluation.scoring import HiddenStates, stream_hidden_states
 from pellucid.model.transformer import Transformer
 
 CHUNK = 1 << 22
-"""Logits that are computed at once, in float64."""
+"""Logits that are computed at once, in the model's type."""
+PART = {"cpu": 1 << 18, "cuda": CHUNK}
+"""Logits that are passed on at once in float64, by device: on a CPU so few that they stay in the cache."""
+MOST_KEPT = 1 << 28
+"""Logits that are kept for further passes, 1 GiB in float32; those of more rows are computed each time."""
 
 Ids = NDArray[np.int64]
 OnRows = Callable[[int], None]
@@ -39,6 +44,8 @@ class HeldStates:
     names: tuple[str, ...]
     vocab_size: int
     on_rows: OnRows = field(default=lambda rows: None, compare=False)
+    kept: Tensor | None = None
+    """The logits of the first rows in the model's type, where they are kept."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -47,6 +54,7 @@ class HeldStates:
         """Returns the states of some targets."""
         return replace(
             self,
+            kept=None,
             hidden=self.hidden[torch.from_numpy(np.flatnonzero(rows))],
             targets=self.targets[rows],
             documents=self.documents[rows],
@@ -54,20 +62,44 @@ class HeldStates:
         )
 
     @torch.no_grad()
+    def keep(self) -> "HeldStates":
+        """Returns the same states with the logits of the first ones, for several passes over them."""
+        count, kept = min(len(self), MOST_KEPT // self.vocab_size), None
+        for block in _cut(count, CHUNK // self.vocab_size):
+            logits = self.unembed(self.hidden[block])
+            kept = logits.new_empty((count, self.vocab_size)) if kept is None else kept
+            kept[block] = logits
+            self.on_rows(len(logits))
+        return replace(self, kept=kept)
+
+    @torch.no_grad()
     def chunks(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yields the rows, logits [n V] in float64 and targets [n] of a part after the other."""
-        size = max(CHUNK // self.vocab_size, 1)
         targets = torch.from_numpy(self.targets)
-        for start in range(0, len(self), size):
-            rows = slice(start, min(start + size, len(self)))
-            logits = self.unembed(self.hidden[rows]).double()
-            yield rows, logits, targets[rows].to(logits.device)
-            self.on_rows(rows.stop - rows.start)
+        size = PART["cpu" if self.hidden.device.type == "cpu" else "cuda"]
+        for block in _cut(len(self), CHUNK // self.vocab_size):
+            logits = self._find_logits(block)
+            for part in _cut(len(logits), size // self.vocab_size):
+                rows, some = slice(block.start + part.start, block.start + part.stop), logits[part].double()
+                yield rows, some, targets[rows].to(some.device)
+            self.on_rows(len(logits))
+
+    def _find_logits(self, rows: slice) -> Tensor:
+        """Returns the logits of some rows in the model's type: those that are kept, or computed now."""
+        if self.kept is not None and rows.stop <= len(self.kept):
+            return self.kept[rows]
+        return self.unembed(self.hidden[rows])
 
     def logits(self) -> NDArray[np.float64]:
         """Returns all logits, [N V] float64; for a small vocabulary."""
         parts = [logits.cpu().numpy() for _, logits, _ in self.chunks()]
         return np.concatenate(parts) if parts else np.empty((0, self.vocab_size))
+
+
+def _cut(count: int, size: int) -> Iterator[slice]:
+    """Yields the rows of blocks of one size, at least 1; the last may have fewer."""
+    size = max(size, 1)
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
 def hold_states(
@@ -109,5 +141,5 @@ def _limit(documents: Iterable[EncodedDocument], most: int, names: list[str]) ->
             return
         is_counted = document.is_counted & (np.cumsum(document.is_counted) <= most)
         most -= int(is_counted.sum())
-        names.append(document.name)
+        names.append(PurePath(document.name).name)  # a trace names no folder of the user's
         yield replace(document, is_counted=is_counted)

@@ -123,11 +123,13 @@ def measure_step(states: HeldStates, inverse_temperature: float) -> TemperatureS
     parts = []
     for rows, logits, targets in states.chunks():
         check_finite(states, rows, logits)
-        scaled = inverse_temperature * logits
-        lse = torch.logsumexp(scaled, -1)
-        probs = (scaled - lse[:, None]).exp()
-        expected = (probs * logits).sum(-1)
-        variance = (probs * (logits - expected[:, None]).square()).sum(-1)
+        largest = logits.amax(-1, keepdim=True)
+        terms = torch.sub(logits, largest).mul_(inverse_temperature).exp_()  # e^(β (z_v − max z))
+        total = terms.sum(-1)
+        lse = total.log() + inverse_temperature * largest[:, 0]
+        expected = torch.linalg.vecdot(terms, logits) / total
+        deviations = logits - expected[:, None]
+        variance = torch.linalg.vecdot(terms.mul_(deviations), deviations) / total
         own = logits.gather(-1, targets[:, None])[:, 0]
         parts.append((lse, expected, variance, own))
     columns = [torch.cat(column).cpu().numpy() for column in zip(*parts, strict=True)]

@@ -88,6 +88,7 @@ class QuantizationBill:
 
     model: str
     path: str
+    """The name of its file or folder, without the folders around it: the bill goes along with the model."""
     reference: str
     """What it is compared with."""
     scheme: str
@@ -172,8 +173,8 @@ def measure_bill(
         say(_announce(meter, seconds))
     costs = measure_costs(meter, sizes, samples=samples, seed=seed, progress=progress)
     return QuantizationBill(
-        model=model.name,
-        path=str(model.provenance.path),
+        model=model.short_name,
+        path=model.provenance.path.name,
         reference=subject.reference_name,
         scheme=subject.scheme,
         keep=subject.keep,

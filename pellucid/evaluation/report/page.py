@@ -6,7 +6,7 @@ A page has at most `FRAME_BYTES` and for each model `MODEL_BYTES`, whatever the 
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from pellucid.columns import shorten
 from pellucid.evaluation.record import Evaluation, ModelEvaluation, Passage
@@ -57,7 +57,7 @@ def make_page(evaluation: Evaluation) -> str:
         "DARK_RULES": dark_rules(),
         "TITLE": f"Evaluation of {names}",
         "HEADING": f"How well {names} {_inflect(verb, len(evaluation.names))} {what}",
-        "DATA": ", ".join(map(_name, evaluation.data[:MOST_SOURCES])),
+        "DATA": ", ".join(map(_name_source, evaluation.data[:MOST_SOURCES])),
         "FIGURES": "\n".join(_draw_figures(evaluation, list(make_figure_rows(evaluation)))),
         "SOURCES": "\n".join(_draw_sources(evaluation)),
         "TASKS": "\n".join(_draw_tasks(evaluation)),
@@ -69,6 +69,11 @@ def make_page(evaluation: Evaluation) -> str:
 
 def _name(text: str) -> str:
     return escape_text(shorten(text, LONGEST_NAME))
+
+
+def _name_source(text: str) -> str:
+    """Returns the name of a text or a document, of a path the last part alone: pages are sent to others."""
+    return _name(PurePath(text).name or text)
 
 
 def _inflect(verb: str, count: int) -> str:
@@ -114,7 +119,7 @@ def _draw_sources(evaluation: Evaluation) -> Iterator[str]:
     for i, (first, *cells) in enumerate(rows[: MOST_SOURCES + 1]):
         tag = "th" if i == 0 else "td"
         row = "".join(f"<{tag}>{_name(cell)}</{tag}>" for cell in cells)
-        yield f'<tr><th scope="row">{_name(first)}</th>{row}</tr>' + "</thead><tbody>" * (i == 0)
+        yield f'<tr><th scope="row">{_name_source(first)}</th>{row}</tr>' + "</thead><tbody>" * (i == 0)
     yield "</tbody></table></div>"
     if len(rows) > MOST_SOURCES + 1:
         yield f'<p class="faint">and {len(rows) - MOST_SOURCES - 1:,} more sources, in the JSON file</p>'
@@ -146,7 +151,7 @@ def _draw_model(one: ModelEvaluation) -> Iterator[str]:
 def _draw_passages(passages: Sequence[Passage]) -> Iterator[str]:
     for passage in passages:
         last = passage.first + len(passage.tokens)
-        where = f"{_name(passage.document)}, targets {passage.first + 1:,} to {last:,}"
+        where = f"{_name_source(passage.document)}, targets {passage.first + 1:,} to {last:,}"
         yield f'<section class="passage"><h3>{passage.loss:.3f} nats per token <small>{where}</small></h3>'
         before = "".join(draw_token(shorten(text, LONGEST_TOKEN), None) for text in passage.before)
         yield f'<p class="text"><span class="before">{before}</span>{"".join(_draw_tokens(passage))}</p>'

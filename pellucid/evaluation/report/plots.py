@@ -92,8 +92,10 @@ def plot_levels(evaluation: Evaluation) -> Bars:
 
 def _list_levels(figures: Figures) -> Array:
     """Returns the losses that `LEVELS` names; NaN for one that is not known."""
-    floor = math.nan if figures.entropy_floor is None else figures.entropy_floor
-    return np.array([floor, figures.loss.value, figures.bigram, figures.unigram, figures.uniform])
+    levels = (
+        figures.entropy_floor, figures.loss.value, figures.bigram, figures.unigram, figures.uniform,
+    )  # fmt: skip
+    return np.array([math.nan if level is None else level for level in levels])
 
 
 def _number(evaluation: Evaluation) -> Iterator[tuple[LegendKey, ModelEvaluation]]:
@@ -107,10 +109,14 @@ def _number(evaluation: Evaluation) -> Iterator[tuple[LegendKey, ModelEvaluation
 
 def _make_levels(evaluation: Evaluation, x: Axis) -> Iterator[Series]:
     total = evaluation.models[0].total
-    levels = {"unigram baseline": total.unigram, "bigram baseline": total.bigram}
-    if total.entropy_floor is not None:
-        levels["entropy floor"] = total.entropy_floor
+    levels = {
+        "unigram baseline": total.unigram,
+        "bigram baseline": total.bigram,
+        "entropy floor": total.entropy_floor,
+    }
     for name, value in levels.items():
+        if value is None:
+            continue
         ends = np.array([x.low, x.high])
         yield Series(LegendKey("", LEVEL_COLOR), ends, np.array([value, value]), "level", name)
 

@@ -1,6 +1,7 @@
 """The results of tasks as rows of text, a cell for each model: one table for terminal and page."""
 
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pellucid.evaluation.report.figure_rows import FigureRow, format_estimate, format_share
@@ -24,7 +25,7 @@ def make_task_rows(evaluation: "Evaluation") -> Iterator[FigureRow]:
         label = task if harness == "pellucid" else f"{task} ({harness})"
         results = [found.get(name) for name in evaluation.names]
         counts = ["" if one is None else pluralize(one.n_questions, "question") for one in results]
-        yield FigureRow(label, counts, first.path)
+        yield FigureRow(label, counts, PurePath(first.path).name)
         for metric in first.metrics:
             cells = ["" if one is None else _format_metric(one, metric.name) for one in results]
             yield FigureRow(f"  {metric.name}", cells, metric.about)

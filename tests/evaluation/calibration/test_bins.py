@@ -75,6 +75,15 @@ def test_bins_of_equal_mass_have_the_same_number_of_predictions_without_ties() -
     assert counts.tolist() == [10] * 10
 
 
+def test_rounding_of_logits_moves_no_prediction_to_another_bin_of_equal_mass() -> None:
+    """Predictions after the same tokens are as sure but for rounding, which differs by machine."""
+    confidence = np.repeat([0.3, 0.5, 0.9], [4, 9, 7])
+    expected = find_bins(confidence, equal_mass_edges(confidence, 5)).tolist()
+    for seed in range(20):
+        rounded = confidence + np.random.default_rng(seed).uniform(-3e-8, 3e-8, confidence.shape)
+        assert find_bins(rounded, equal_mass_edges(rounded, 5)).tolist() == expected
+
+
 def test_equal_confidences_make_one_bin() -> None:
     confidence = np.full(9, 0.5)
     bins = make_bins(confidence, np.arange(9) < 3, equal_mass_edges(confidence, 15))

@@ -1,7 +1,10 @@
 """A calibration: fitted on one part, measured on the other, on models whose answer is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from pellucid.errors import UsageError
 from pellucid.evaluation.calibration.measure import FITTED, VECTOR, Calibration, measure_calibration
@@ -101,6 +104,28 @@ def test_progress_counts_each_pass_to_its_end() -> None:
     seen = list[tuple[str, int, int]]()
     measure_calibration("m", random_states(0), progress=lambda *each: seen.append(each))
     assert {what for what, _, _ in seen} == {
-        "fitting the temperature", "measuring temperatures", "measuring"
+        "computing logits", "fitting the temperature", "measuring temperatures", "measuring"
     }  # fmt: skip
     assert all(0 < done <= total for _, done, total in seen)
+
+
+def test_the_curve_is_measured_only_where_it_is_asked_for() -> None:
+    seen = set[str]()
+    found = measure_calibration(
+        "m", random_states(0), has_curve=False, progress=lambda what, *more: seen.add(what)
+    )
+    assert found.curve is None and found.after is not None and "measuring temperatures" not in seen
+
+
+def test_a_fit_computes_the_logits_of_its_part_once() -> None:
+    states, computed = random_states(0), list[int]()
+
+    def unembed(hidden: torch.Tensor) -> torch.Tensor:
+        computed.append(len(hidden))
+        return hidden
+
+    found = measure_calibration("m", replace(states, unembed=unembed), has_curve=False)
+    assert found.temperature_fit is not None and len(found.temperature_fit.steps) > 2
+    n_fit, n_test = int(found.split.is_fit.sum()), int(found.split.is_test.sum())
+    records = n_fit + n_test  # those of the trace of a small vocabulary
+    assert sum(computed) == n_fit + n_test + records

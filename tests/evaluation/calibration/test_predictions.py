@@ -32,7 +32,7 @@ def test_the_brier_score_is_that_of_one_hot_targets() -> None:
     onehot = np.eye(7)[states.targets]
     (found,) = compute_predictions(states, [TemperatureScaling(0.7)])
     np.testing.assert_allclose(found.brier, ((probs - onehot) ** 2).sum(-1), rtol=1e-11)
-    np.testing.assert_allclose(found.nll, -np.log((probs * onehot).sum(-1)), rtol=1e-12)
+    np.testing.assert_allclose(found.nll, -np.log((probs * onehot).sum(-1)), rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(found.top_mass[5], np.sort(probs)[:, -5:].sum(-1), rtol=1e-12)
     order = np.argsort(-probs, axis=-1)[:, :5]
     assert found.is_in_top(5).tolist() == (order == states.targets[:, None]).any(-1).tolist()

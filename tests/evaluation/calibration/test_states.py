@@ -1,9 +1,12 @@
 """Held states: their logits are the model's own, in the order of the documents, and as many as asked for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from pellucid.evaluation.calibration import states as states_module
 from pellucid.evaluation.calibration.predictions import TemperatureScaling, compute_predictions
 from pellucid.evaluation.calibration.states import hold_states
 from pellucid.evaluation.documents import EncodedDocument
@@ -57,3 +60,21 @@ def test_a_selection_has_its_own_logits() -> None:
     torch.testing.assert_close(
         torch.tensor(states.select(rows).logits()), torch.tensor(states.logits()[rows]), rtol=1e-6, atol=1e-6
     )
+
+
+@pytest.mark.parametrize(("chunk", "part", "most_kept"), [(1, 1, 0), (900, 300, 1200), (5000, 700, 10**6)])
+def test_logits_are_the_same_in_any_parts_kept_or_not(
+    monkeypatch: pytest.MonkeyPatch, chunk: int, part: int, most_kept: int
+) -> None:
+    model, documents = make_model(), make_documents([20, 9])
+    found = hold_states(model.module, documents, window=16, stride=16, most=50)
+    whole, seen = found.logits(), list[int]()
+    monkeypatch.setattr(states_module, "CHUNK", chunk)
+    monkeypatch.setattr(states_module, "PART", {"cpu": part})
+    monkeypatch.setattr(states_module, "MOST_KEPT", most_kept)
+    kept = replace(found, on_rows=seen.append).keep()
+    assert (0 if kept.kept is None else len(kept.kept)) == sum(seen) == min(len(found), most_kept // 300)
+    assert np.array_equal(kept.logits(), whole)
+    rows = [row for some, _, _ in kept.chunks() for row in range(some.start, some.stop)]
+    assert rows == list(range(len(found)))
+    assert all(len(logits) <= max(part // 300, 1) for _, logits, _ in kept.chunks())

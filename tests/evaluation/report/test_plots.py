@@ -1,10 +1,12 @@
 """The plots of an evaluation: their numbers are those of the record, whatever there is of it."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from pellucid.evaluation.report.figure_rows import make_figure_rows
 from pellucid.evaluation.report.plots import (
     MOST_POINTS,
     make_plots,
@@ -25,6 +27,14 @@ def test_the_loss_by_position_is_that_of_the_record_with_the_baselines_as_levels
     curve = chart.series[-1]
     assert curve.y.tolist() == pytest.approx([2 + 1 / (k + 1) for k in range(6)])
     assert curve.x[1] == pytest.approx(math.sqrt(2 * 3))
+
+
+def test_a_baseline_that_is_not_known_is_not_drawn() -> None:
+    model = make_model("a")
+    short = make_evaluation(replace(model, total=replace(model.total, bigram=None, fraction_learned=None)))
+    assert "bigram baseline" not in [series.label for series in plot_positions(short).series]
+    assert "bigram baseline" not in plot_levels(short).labels
+    assert not any("bigram" in row.label for row in make_figure_rows(short))
 
 
 def test_fractions_of_surprisal_add_up_to_one() -> None:
