@@ -260,7 +260,7 @@ class ChatScreen:
         """Goes on with a saved conversation."""
         saved = self.conversation.load(path)
         self.file = path.resolve()
-        own = self.conversation.model.name
+        own = self.conversation.model.short_name
         by = f", which was held with {saved.model}" if saved.model != own else ""
         self.note(f"Loaded {pluralize(len(saved.exchanges), 'exchange')} from {path}{by}.")
 

@@ -50,7 +50,7 @@ def train(
     """Train a tokenizer; the same text gives the same tokenizer."""
     import time
 
-    from pellucid.cli.terminal import interruptible
+    from pellucid.cli.signals import interruptible
     from pellucid.files import check_output
     from pellucid.text.corpus import Corpus
     from pellucid.text.corpus.bad_files import list_names

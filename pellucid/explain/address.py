@@ -16,9 +16,10 @@ from pellucid.explain.trace import Trace, format_index
 from pellucid.names import asks_for_heads
 from pellucid.reference.op import Index
 
-_ADDRESS = re.compile(r"\s*(?P<name>[^\[\]\s]+)\s*(\[(?P<index>.*)\])?\s*", re.DOTALL)
+_ADDRESS = re.compile(r"\s*+(?P<name>[^\[\]\s]++)\s*+(\[(?P<index>.*)\])?\s*+", re.DOTALL)
 _ENTRY = re.compile(
-    r"""\s*(?:(?P<axis>\w+)\s*=)?(?P<place>\s*(?:"[^"]+"|'[^']+')\s*|[^,\[\]]*)(?P<end>,|$)""", re.DOTALL
+    r"""\s*+(?:(?P<axis>\w++)\s*+=)?(?P<place>\s*+(?:"[^"]++"|'[^']++')\s*+|[^,\[\]]*+)(?P<end>,|$)""",
+    re.DOTALL,
 )
 SPACES = " ·Ġ▁"
 """A space before a word: itself, as it is displayed, and as tokenizer files store it."""
@@ -64,7 +65,9 @@ def parse_cell(trace: Trace, address: str) -> tuple[str, Index]:
 def _split_entries(text: str) -> list[tuple[str | None, str]] | None:
     """Returns the axis (None where absent) and the text of each index; None where they cannot be read."""
     entries, at = list[tuple[str | None, str]](), 0
-    while text.strip():
+    if not text.strip():
+        return entries
+    while True:
         entry = _ENTRY.match(text, at)
         if entry is None:
             return None

@@ -49,7 +49,7 @@ def build_formula(trace: Trace, step: Step, index: Index) -> Formula:
     template = step.op.formula
     tree = parse(template if isinstance(template, str) else template(index, shapes, **step.attrs))
     aligned = trace.about(step.name).axes if step.op.reads in (each, rows) else ()
-    symbols = [_symbol(trace, _local_name(trace, name, step.name), aligned) for name in step.inputs]
+    symbols = [_symbol(trace, find_local_name(trace, name, step.name), aligned) for name in step.inputs]
     axes = trace.about(step.inputs[0]).axes
     values: dict[str, Node] = {
         key: Literal(format_number(v, 5) if isinstance(v, int | float) else str(v))
@@ -96,7 +96,7 @@ def _index_symbol(trace: Trace, name: str, axes: list[str]) -> Symbol:
     return Symbol(about.symbol, tuple(ordered), name.startswith("d."))
 
 
-def _local_name(trace: Trace, name: str, reader: str) -> str:
+def find_local_name(trace: Trace, name: str, reader: str) -> str:
     """Returns the name of a value in its reader's block: resid_pre, not the last block's resid_post."""
     d = "d." if name.startswith("d.") else ""
     theirs, mine = (_BLOCK.match(n.removeprefix("d.")) for n in (name, reader))
@@ -142,7 +142,7 @@ class _EinsumFormula:
         return self.groups.get(letters) or "".join(self.groups.get(letter, letter) for letter in letters)
 
     def _symbol(self, name: str, axes: tuple[str, ...]) -> Symbol:
-        local = _local_name(self.trace, name, self.step.name)
+        local = find_local_name(self.trace, name, self.step.name)
         return _index_symbol(self.trace, local, [axis for group in axes if (axis := self._axis(group))])
 
     def fill(self) -> Node:

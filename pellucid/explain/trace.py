@@ -49,8 +49,8 @@ class Trace:
 
     def about(self, name: str) -> Name:
         """Returns the glossary's entry, or a plain one for a value that is not in it."""
-        found = describe(name, self.tape.about)
         rank = self.tape[name].ndim
+        found = describe(name, self.tape.about)
         if found and len(found.axes) == rank:
             return found
         return Name(name, ANY_AXES[:rank], name, "", engines="reference")
@@ -114,10 +114,10 @@ class Trace:
     def value(self, name: str) -> Array:
         return self.tape[name]
 
-    def page(self, size: int = 5_000_000) -> "TracePage":
-        """Returns this trace as one page on which every number opens, of about `size` bytes at most.
+    def page(self, size: int | None = None) -> "TracePage":
+        """Returns this trace as one page on which numbers open, of about `size` bytes at most.
 
-        A notebook shows it in a frame; `.save("trace.html")` writes it."""
+        A notebook shows up to 1 MB, which is the default, in a frame; `.save("trace.html")` writes it."""
         import pellucid  # the explorer lies above this layer: the package's lazy names reach it
 
         return pellucid.make_page(self, size)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import FileError, PellucidError, TapeError, UsageError
+from pellucid.errors import FileError, PellucidError, TapeError
 from pellucid.explain.reuse import has_same_bits
 from pellucid.explain.trace import Trace
 from pellucid.files import (
@@ -27,6 +27,7 @@ from pellucid.files import (
     Damaged,
     Kind,
     check_output,
+    check_suffix,
     make_json_kind,
     need,
     new_file,
@@ -95,8 +96,7 @@ _STORE_NAME = re.compile(r"(?P<trace>.+)\.trace-[0-9a-f]{12}\.safetensors")
 def check_trace_output(path: Path, force: bool = False) -> None:
     """Raises unless a trace may be written there; call it before the work."""
     check_output(path, TRACE, force)
-    if path.suffix != ".json":
-        raise UsageError(f"a trace is a .json file; use {path.with_suffix('.json')}.")
+    check_suffix(path, ".json", "a trace is a .json file")
 
 
 def write(trace: Trace, path: Path, model: str | None = None, force: bool = False) -> list[Path]:

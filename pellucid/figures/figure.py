@@ -27,8 +27,17 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Excerpt:
+    """A text and what it is."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Figure:
-    """Sections below each other, the legend below the first heading, and a remark at the end.
+    """Sections below each other, the legend below the first heading, and a remark at the end; on a page also
+    excerpts of texts.
 
     `alt` says in words what the figure shows; `width` is the room for plots beside each other.
     """
@@ -38,6 +47,7 @@ class Figure:
     note: str = ""
     alt: str = ""
     width: int = PAGE
+    excerpts: Sequence[Excerpt] = ()
 
     def keys(self) -> list[LegendKey]:
         """Returns the legend: each key once, in the order of the series."""

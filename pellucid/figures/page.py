@@ -15,6 +15,7 @@ from pellucid.figures.figure import Figure
 from pellucid.figures.inline import BRIGHT, dark_rules, draw_key
 from pellucid.figures.svg import has_name, plot_marks, tile
 from pellucid.figures.svg.marks import COLORS, Tile, svg_tag
+from pellucid.format import escape_controls
 
 
 def write_page(figure: Figure) -> bytes:
@@ -52,6 +53,9 @@ def _draw(figure: Figure) -> Iterator[str]:
             yield from plot_marks(plot, f"plot-{i}-{j}", size, 0, 0)
             yield "</svg>"
         yield "</div>"
+    for excerpt in figure.excerpts:
+        shown = escape(escape_controls(excerpt.text, keep="\n").strip("\n"))
+        yield f"<h2>{escape(excerpt.title)}</h2>\n<pre>{shown}</pre>"
 
 
 def _data(chart: Chart, keys: list[LegendKey], size: Tile) -> dict[str, Any]:
@@ -70,4 +74,5 @@ def _data(chart: Chart, keys: list[LegendKey], size: Tile) -> dict[str, Any]:
                 }
             )
     axes = {"left": size.left, "top": size.above, "wide": size.width, "high": size.height}
-    return {"title": chart.title, "curves": curves, "first": chart.x.low, "last": chart.x.high} | axes
+    names = {"title": chart.title, "unit": "epoch" if chart.x.label == "epochs" else "step"}
+    return names | {"curves": curves, "first": chart.x.low, "last": chart.x.high} | axes

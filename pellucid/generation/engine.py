@@ -22,12 +22,12 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Self, get_args
 
 import torch
 from torch import Tensor
 
-from pellucid.arguments import check_int
+from pellucid.arguments import check_bool, check_float, check_int, check_int_list, check_type
 from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
 from pellucid.generation.ahead import (
     NO_LOGITS,
@@ -89,17 +89,29 @@ class Engine:
         draft_tokens: int = 4,
         patience: float = PATIENCE,
     ) -> None:
-        self.model, self.tokenizer, self.stop_ids = model, tokenizer, frozenset(stop_ids)
+        decoders = (get_args(Decoder), "a module or its decoder", "`model.module` is one.")
+        check_type("model", model, *decoders)
+        if draft is not None:
+            check_type("draft", draft, *decoders)
+        if tokenizer is not None:
+            check_type("tokenizer", tokenizer, Tokenizer, "a Tokenizer", "`model.tokenizer` is one.")
+        self.model, self.tokenizer = model, tokenizer
+        self.stop_ids = frozenset(check_int_list("stop_ids", stop_ids))
         self.budget, self.queue = check_int("budget", budget, least=1), check_int("queue", queue, least=0)
         self.capacity = model.config.context_length if capacity is None else capacity
         check_int("capacity", self.capacity, least=1, most=model.config.context_length)
         check_int("slots", slots, least=1, most=65_536)
-        dtype = cache_dtype or model.cache_dtype
+        dtype = model.cache_dtype if cache_dtype is None else cache_dtype
+        check_type("cache_dtype", dtype, torch.dtype, "a torch.dtype")
         check_int("chunk", chunk, least=1)
+        if memory is not None:
+            check_int("memory", memory, least=0)
+        if is_static is not None:
+            check_bool("is_static", is_static)
         self.slots = CacheSlots(model, slots, self.capacity, dtype, memory, chunk, is_static)
         self.speculation = (
             Speculation(self.slots, draft=draft, lookup=lookup, tokens=draft_tokens, memory=memory)
-            if draft is not None or lookup
+            if draft is not None or check_bool("lookup", lookup)
             else None
         )
         self._waiting: deque[Handle] = deque()
@@ -110,7 +122,7 @@ class Engine:
         """Guards the queues; notified when a request, a token or room for one is new."""
         self._thread: threading.Thread | None = None
         self._stops = False
-        self.patience = patience
+        self.patience = check_float("patience", patience, least=0)
         self.runs_ahead = isinstance(model, GpuDecoder)
         """Whether the device chooses the tokens of requests that it can, ahead of the host."""
         self._ahead: Ahead | None = None
@@ -125,7 +137,8 @@ class Engine:
         A request that cannot run is refused here. Without `streams` its tokens are not kept for iteration,
         so that nothing waits for a reader.
         """
-        handle = self._make_handle(request, streams)
+        check_type("request", request, Request, "a pellucid.Request")
+        handle = self._make_handle(request, check_bool("streams", streams))
         with self.changed:
             if len(self._waiting) >= self.queue + len(self.slots.free):
                 raise ResourceError(f"{len(self._waiting)} requests wait already: try again later.")
@@ -135,7 +148,7 @@ class Engine:
 
     def cancel(self, handle: Handle) -> None:
         """Ends a request; what is generated so far remains its result."""
-        handle.is_cancelled = True
+        check_type("handle", handle, Handle, "what `add` returned").is_cancelled = True
         if self._stepping.acquire(blocking=False):
             try:
                 self._sweep()
@@ -161,6 +174,7 @@ class Engine:
     def wait(self, handle: Handle) -> None:
         """Returns when something about a request may have changed: runs a step, unless another thread
         does."""
+        check_type("handle", handle, Handle, "what `add` returned")
         if self._thread is not None:
             with self.changed:
                 if not handle.is_done and not handle.has_unread:

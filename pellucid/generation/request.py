@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from pellucid.arguments import check_int
+from pellucid.arguments import check_bool, check_int, check_int_list, check_type
 from pellucid.errors import UsageError, show
 from pellucid.generation.ledger.entry import NOT_IN_LEDGER, BeamNode, Entry, SpeculativeStep
 from pellucid.generation.samplers.own_probabilities import TokenUncertainty, TopLogprobs
@@ -41,6 +41,11 @@ class Request:
     """Whether each token comes with its entropy, rank and surprisal under the model's own logits."""
 
     def __post_init__(self) -> None:
+        prompt = check_type("prompt", self.prompt, (list, tuple), "a list of token ids")
+        object.__setattr__(self, "prompt", tuple(check_int_list("prompt", prompt)))
+        check_type("sampling", self.sampling, Sampling, "a pellucid.Sampling")
+        for flag in FLAGS:
+            check_bool(flag, getattr(self, flag))
         check_int("top_logprobs", self.top_logprobs, least=0, most=MOST_TOP)
         if self.top_logprobs and not (self.logprobs or self.prompt_logprobs):
             raise UsageError(
@@ -59,7 +64,7 @@ def read_request(table: Any, what: str = "a request") -> Request:
     check_keys(table, [entry.name for entry in fields(Request)], what, ["prompt"], UsageError)
     values = {key: check_value(bool, value, key, UsageError) for key, value in table.items() if key in FLAGS}
     if "top_logprobs" in table:
-        values["top_logprobs"] = check_int("top_logprobs", table["top_logprobs"], least=0, most=MOST_TOP)
+        values["top_logprobs"] = table["top_logprobs"]
     sampling = Sampling.read(table.get("sampling", {}), "sampling", path="sampling")
     prompt = table["prompt"]
     if not isinstance(prompt, list | tuple) or len(prompt) > MOST_PROMPT:

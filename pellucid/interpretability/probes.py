@@ -206,9 +206,14 @@ def view_probes(
     n_stories = check_int("n_stories", n_stories, least=2, most=STORIES)
     ridge = check_float("ridge", ridge, least=LEAST_RIDGE)
     total = n_stories + 2 * len(names) * (runner.config.n_layer + 1)
-    words = record_words(
-        runner, tokenizer, level, n_stories, prompted.begin, progress=lambda done: progress(done, total)
-    )
+    try:
+        words = record_words(
+            runner, tokenizer, level, n_stories, prompted.begin, progress=lambda done: progress(done, total)
+        )
+    except TokenError as error:
+        raise TokenError(
+            f"probes read stories in English, which {prompted.name} cannot encode: {error}"
+        ) from None
     results = measure_probes(
         words, names, ridge=ridge, seed=seed, progress=lambda done: progress(n_stories + done, total)
     )

@@ -69,7 +69,7 @@ def make_ledgers(
             completions,
             sources=call.origins,
             cache_dtype=None if cache is None else dtype_name(cache),
-            draft=None if draft is None else draft.name,
+            draft=None if draft is None else draft.short_name,
         )
         for request, completions in zip(requests, done, strict=True)
     ]

@@ -318,7 +318,7 @@ class Conversation:
 
     def save(self, path: str | os.PathLike[str], force: bool = False) -> None:
         """Writes the conversation as a new file; `force` replaces an older conversation."""
-        saved = SavedConversation(self.model.name, self.system, self.sampling, self.exchanges)
+        saved = SavedConversation(self.model.short_name, self.system, self.sampling, self.exchanges)
         write_conversation(Path(check_path("path", path)), saved, force)
 
     def load(self, path: str | os.PathLike[str]) -> SavedConversation:

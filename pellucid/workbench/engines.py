@@ -154,6 +154,8 @@ def _record(
         if path == "compiled":
             if lacks_compiler(module.device):
                 raise UsageError(f"{NO_COMPILER}: use path eager or fused.")
+            assert ids is not None
+            module.cover(ids.shape[-1] if positions is None else int(positions.max()) + 1)
             return taps.compiled_values(forward, patterns)
         with taps.record(*patterns, gradients=backward, fused=path == "fused") as seen:
             result = forward()

@@ -23,7 +23,7 @@ from pellucid.training.saving.manifest import parse_step
 if TYPE_CHECKING:
     from pellucid.training.history.rebuilt_step import RebuiltStep
 
-_NUMBERED = re.compile(r"\s*(?P<name>[^\[\]\s@]+)@(?P<k>\d{1,15})\s*(\[.*\])?\s*", re.DOTALL)
+_NUMBERED = re.compile(r"\s*+(?P<name>[^\[\]\s@]++)@(?P<k>\d{1,15})\s*+(\[.*\])?\s*+", re.DOTALL)
 
 
 @dataclass(frozen=True)

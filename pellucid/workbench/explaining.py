@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pellucid.arguments import check_bool
+from pellucid.arguments import check_bool, check_function, check_type
 from pellucid.errors import UsageError
 from pellucid.explain import derive, overview, table
 from pellucid.explain.derive import Derivation, check_limits
@@ -15,7 +15,7 @@ from pellucid.interop.resolve import is_run, resolve
 from pellucid.names import asks_for_heads
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load, trace
-from pellucid.workbench.prompts import Prompt
+from pellucid.workbench.prompts import Prompt, propose_command
 from pellucid.workbench.tracing import read_trace
 
 if TYPE_CHECKING:
@@ -77,6 +77,9 @@ def explain(
         model = os.fspath(model)
     check_limits("" if at is None else at, depth, top, lines)
     check_bool("flatten", flatten)
+    check_bool("raw_tokens", raw_tokens)
+    check_function("progress", progress)
+    check_function("say", say)
     if weights is not None:
         model = _load_with(model, weights, prompt)
     if (ledger := _read_ledger(model, token is not None)) is not None:
@@ -147,7 +150,7 @@ def _read_ledger(model: Any, is_asked: bool) -> "Ledger | None":
 
     if isinstance(model, str):
         return Ledger.read(model) if is_asked or is_ledger(Path(model)) else None
-    return model if isinstance(model, Ledger) else None
+    return check_type("model", model, Ledger, "a model, a trace, a ledger or the path of one")
 
 
 def _is_trace(model: Any) -> bool:
@@ -171,10 +174,7 @@ def _shapes(
             f"{name} is a config-only preset, so there are no numbers to explain: `pellucid explain {name}` "
             'shows its parameters and cost, `pellucid explain abcd "A B"` numbers.'
         )
-    found = model if isinstance(model, Model) else load(model)
-    tokenizer, ids = found.pretrained.tokenizer, list(range(min(2, found.config.vocab_size)))
-    example = tokenizer.decode(ids) if tokenizer else str(ids)
-    raise UsageError(f"{name} needs a prompt, for example: pellucid explain {name} {example!r}.")
+    raise UsageError(f"{name} needs a prompt, for example: {propose_command('explain', model)}")
 
 
 def explanation_lines(found: "Explanation", digits: int = 5, more: More = IN_PYTHON) -> Iterable[str]:

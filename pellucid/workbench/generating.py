@@ -10,7 +10,7 @@ from pellucid.arguments import check_bool, check_text
 from pellucid.errors import UsageError
 from pellucid.workbench.completing import complete, make_engine, make_ledgers
 from pellucid.workbench.generation_options import GenerationCall, GenerationOptions, read_options, split_seeds
-from pellucid.workbench.prompts import Prompt, encode_start, split_prompts
+from pellucid.workbench.prompts import Prompt, check_room, encode_start, split_prompts
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from pellucid.generation.handle import Handle
@@ -69,9 +69,10 @@ def generate(
     `n` more than 1 there is a list of texts for each prompt; with `return_ledger` the result is a pair, of
     which the second is the ledger of how each token was chosen, or a list of them.
     """
-    prompts, single = split_prompts(prompt)
     given = {"max_new_tokens": max_new_tokens, "temperature": temperature, "n": n, **options}
     call = read_options(model, given)
+    check_room(model, prompt, call.sampling)
+    prompts, single = split_prompts(prompt)
     starts = [encode_start(model, each, call.parse_special) for each in prompts]
     as_text = [isinstance(each, str) for each in prompts]
     return complete_prompts(model, starts, call, as_text, seed, return_ledger, single=single)
@@ -175,6 +176,7 @@ def start(
     call = read_options(model, {**positional, **options})
     if call.sampling.n > 1:
         raise UsageError(f"one text is streamed, and n={call.sampling.n}: use generate, or omit n.")
+    check_room(model, prompt, call.sampling)
     request = Request(tuple(encode_start(model, prompt, call.parse_special)), call.sampling)
     return make_engine(model, [request], call.engine).add(request)
 

@@ -69,7 +69,7 @@ def describe_model(model: "Model", cache_dtype: str | None = None, draft: str | 
     path = model.pretrained.provenance.path
     prefix = model.config.mask.bidirectional_prefix
     return LedgerModel(
-        name=model.name,
+        name=model.short_name,
         path=str(path.resolve()) if path.exists() else None,
         fingerprint=compute_fingerprint(model),
         parameters=parameter_count(model.config.parameters()),

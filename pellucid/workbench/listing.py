@@ -3,10 +3,10 @@
 from collections import Counter
 from typing import Any
 
-from pellucid.config import preset, presets
+from pellucid.config import preset, preset_text, presets
 from pellucid.errors import PellucidError
-from pellucid.interop import library
-from pellucid.interop.resolve import is_config_only, open_model
+from pellucid.interop import library, toml_model
+from pellucid.interop.resolve import open_model
 from pellucid.pretrained import parameter_count
 
 
@@ -23,7 +23,7 @@ def list_models() -> dict[str, Any]:
         {
             "name": name,
             "parameters": parameter_count(preset(name).parameters()),
-            "weights": not is_config_only(name),
+            "weights": "weights" in toml_model.parse(name, preset_text(name)),
         }
         for name in presets()
     ]

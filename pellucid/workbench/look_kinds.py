@@ -11,6 +11,8 @@ from pellucid.interpretability.views.view import View
 
 SEVERAL_PROMPTS = ("prompts", "texts")
 """Settings that are further texts, or ids."""
+IN_PLACE_OF_A_PROMPT = ("texts", "tokens", "analogy")
+"""Settings that say what a view is about, so that it needs no prompt."""
 HIDDEN = ("progress", "translate")
 """Parameters that `look` fills in itself."""
 
@@ -21,7 +23,14 @@ class LookKind:
 
     function: str
     meaning: str
-    needs_prompt: bool = True
+    needs_prompt: bool = False
+    """True where only the user can say what it is about; another view reads a text of its own."""
+    reads_prompt: bool = True
+
+    def lacks_prompt(self, settings: Iterable[str]) -> bool:
+        """Returns whether it reads a text, and none of these settings stands in place of it."""
+        others = [name for name in settings if name in IN_PLACE_OF_A_PROMPT]
+        return self.reads_prompt and not any(name in self.parameters() for name in others)
 
     def find(self) -> Callable[..., View]:
         """Returns the function; its module is imported here."""
@@ -44,13 +53,17 @@ LOOKS: Mapping[str, LookKind] = {
     "lens": LookKind("logits.lens:view_lens", "what each layer would predict: the logit lens"),
     "attribution": LookKind("logits.attribution:view_attribution", "what each head and MLP adds to a logit"),
     "attention": LookKind("heads.attention:view_attention", "entropy, distance and sink of every head"),
-    "heads": LookKind("heads.heads:view_heads", "what each head attends to, and the loss without it", False),
+    "heads": LookKind("heads.heads:view_heads", "what each head attends to, and the loss without it"),
     "patching": LookKind(
-        "patching.patching:view_patching", "which value carries the difference of two prompts"
+        "patching.patching:view_patching",
+        "which value carries the difference of two prompts",
+        needs_prompt=True,
     ),
-    "paths": LookKind("patching.paths:view_paths", "the effect of one value through another alone"),
-    "probes": LookKind("probes:view_probes", "what a linear probe reads from each layer", False),
-    "geometry": LookKind("geometry:view_geometry", "neighbors, analogies and PCA of the embedding", False),
+    "paths": LookKind(
+        "patching.paths:view_paths", "the effect of one value through another alone", needs_prompt=True
+    ),
+    "probes": LookKind("probes:view_probes", "what a linear probe reads from each layer", reads_prompt=False),
+    "geometry": LookKind("geometry:view_geometry", "neighbors, analogies and PCA of the embedding"),
     "diagnostics": LookKind("diagnostics:view_diagnostics", "signs of collapse: ranks, norms, dead units"),
     "search": LookKind("logits.search:view_search", "the next token as a maximum inner product search"),
 }

@@ -6,13 +6,22 @@ from pathlib import Path
 from typing import Any
 
 from pellucid import notebook
-from pellucid.arguments import check_bool, check_int, check_one_of, check_path, check_text
+from pellucid.arguments import (
+    check_bool,
+    check_function,
+    check_int,
+    check_list,
+    check_one_of,
+    check_path,
+    check_text,
+)
 from pellucid.errors import UsageError, unknown
 from pellucid.evaluation.documents import read_documents
 from pellucid.explain.trace_file import check_trace_output
 from pellucid.files import check_distinct
 from pellucid.format import escape_controls
 from pellucid.generation.settings.token_names import find_token
+from pellucid.interpretability.heads.keyed_text import make_repeated_sequences
 from pellucid.interpretability.logits.tuned_lens import (
     TunedLens,
     TunedLensFit,
@@ -26,6 +35,7 @@ from pellucid.interpretability.runner import EngineRunner, Runner, Specification
 from pellucid.interpretability.views.look_file import LookRecord, check_look_output, write_look
 from pellucid.interpretability.views.view import View
 from pellucid.interpretability.views.view_text import format_view
+from pellucid.text.sample import make_sample
 from pellucid.workbench.look_kinds import LOOKS, SEVERAL_PROMPTS, check_settings
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
@@ -37,6 +47,8 @@ ONE_TOKEN = ("token", "against", "answer", "wrong")
 """Settings that name one token, by its text or its id."""
 SEVERAL_TOKENS = ("tokens", "analogy")
 """Settings that name several tokens."""
+OWN_TOKENS = 64
+"""Tokens of a text that is read where none was given, at most."""
 PATHS = {"eager": "the fast engine", "reference": "the specification, in float64"}
 Progress = Callable[[str, int, int], None]
 """Called with what is computed, how much of it is done, and how much there is."""
@@ -61,10 +73,11 @@ class Look(LookRecord):
         return escape_controls(f"<Look inside {self.model}: {kinds}>", keep="")
 
     def __str__(self) -> str:
-        return escape_controls("\n\n".join("\n".join(format_view(view)) for view in self.views))
+        parts = [*filter(None, [self.note]), *("\n".join(format_view(view)) for view in self.views)]
+        return escape_controls("\n\n".join(parts))
 
     def _repr_html_(self) -> str:
-        return "".join(
+        return notebook.line(self.note) * bool(self.note) + "".join(
             notebook.branch(view.title, (notebook.line("\n".join(format_view(view))),)) for view in self.views
         )
 
@@ -87,13 +100,16 @@ def look(
     `wrong=" b"` for patching. A token is given by its text or its id. With `tuned`, a tuned lens or its file
     (`fit_lens` makes one), the lens reads every state through its fitted affine map.
 
+    Without a prompt a view reads a text of its own, and says so first; patching and paths need two.
+
     >>> import pellucid
     >>> found = pellucid.look("abcd", "A B", show="attribution", token="C", path="reference")
     >>> found
     <Look inside abcd: attribution>
     """
     opened = model if isinstance(model, Model) else load(model)
-    kinds = [show] if isinstance(show, str) else list(show)
+    kinds = [show] if isinstance(show, str) else check_list("show", show, "a view or several")
+    check_function("progress", progress)
     check_one_of("path", path, tuple(PATHS))
     for kind in kinds:
         if check_text("show", kind) not in LOOKS:
@@ -104,7 +120,10 @@ def look(
         settings = {**settings, "translate": _open_lens(tuned, opened).translate}
     check_settings(kinds, settings)
     if prompt is None and (lacking := [kind for kind in kinds if LOOKS[kind].needs_prompt]):
-        raise UsageError(f"{lacking[0]} is about a text: give a prompt.")
+        raise UsageError(f"{lacking[0]} compares two texts: give a prompt, and the other one.")
+    note = ""
+    if prompt is None and any(LOOKS[kind].lacks_prompt(settings) for kind in kinds):
+        prompt, note = make_own_prompt(opened)
     runner: Runner = (
         EngineRunner(opened.module) if path == "eager" else SpecificationRunner(opened.config, opened.weights)
     )
@@ -121,13 +140,33 @@ def look(
         views = [describe_fit(view, tuned) if view.kind == "lens" else view for view in views]
     others = [value for value in values.values() if isinstance(value, PromptedModel)]
     prompts = [some.labels for some in (prompted, *others) if some.ids]
-    return Look(opened.name, prompts, views)
+    return Look(opened.short_name, prompts, views, note)
+
+
+def make_own_prompt(model: Model) -> tuple[list[int], str]:
+    """Returns the ids of a text that a model can read, where none was given, and a sentence that says so:
+    a sample of what its tokenizer encodes, or random tokens twice."""
+    tokenizer, config = model.pretrained.tokenizer, model.config
+    begin, special = model.pretrained.bos_ids, list[int]()
+    if tokenizer is not None:
+        special = list(tokenizer.special_tokens.values())
+        if text := make_sample(tokenizer):
+            ids = model.encode(text)[: min(config.context_length, OWN_TOKENS)]
+            read = tokenizer.decode(ids[len(begin) :])
+            if len(ids) > 1:
+                return ids, f"No prompt was given, so this is about a text of its own: {read}"
+    if not (sequences := make_repeated_sequences(config, 0, begin, special)):
+        raise UsageError(f"{model.name} has no text of its own of two tokens or more: give a prompt.")
+    ids = list(sequences[0].ids)
+    return ids, f"No prompt was given, so this is about {len(ids)} random tokens, one half twice."
 
 
 def _open_lens(tuned: "TunedLensFit | TunedLens | str | os.PathLike[str]", model: Model) -> TunedLens:
     if isinstance(tuned, TunedLensFit):
         return tuned.lens
-    return tuned if isinstance(tuned, TunedLens) else read_tuned_lens(Path(tuned), model.config)
+    if isinstance(tuned, TunedLens):
+        return tuned
+    return read_tuned_lens(Path(check_path("tuned", tuned)), model.config)
 
 
 def fit_lens(
@@ -181,7 +220,7 @@ def trace_look(
     from pellucid.workbench.tracing import write_trace
 
     if prompt is None:
-        raise UsageError("an attribution is about a text: give a prompt.")
+        prompt, _ = make_own_prompt(model)
     prompted = _prompt(model, SpecificationRunner(model.config, model.weights), prompt)
     known = ("token", "against", "position")
     given = {
@@ -197,7 +236,9 @@ def _prompt(model: Model, runner: Runner, prompt: Prompt | None) -> PromptedMode
     def show_token(id: int) -> str:
         return str(id) if tokenizer is None or id >= tokenizer.vocab_size else tokenizer.visible(id)
 
-    return PromptedModel(model.name, runner, ids, show_token, tokenizer, tuple(model.pretrained.bos_ids))
+    return PromptedModel(
+        model.short_name, runner, ids, show_token, tokenizer, tuple(model.pretrained.bos_ids)
+    )
 
 
 def _convert(model: Model, runner: Runner, name: str, value: Any) -> Any:

@@ -9,16 +9,21 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
+import numpy as np
+
 from pellucid.arguments import (
     check_bool,
     check_int,
+    check_int_list,
+    check_iterator,
     check_one_of,
     check_path,
     check_text,
+    check_type,
 )
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array, dtype_code, dtype_name
-from pellucid.errors import ConfigError, FileError, TokenError, UsageError, show
+from pellucid.errors import ConfigError, FileError, TokenError, UsageError, unknown
 from pellucid.explain.derive import Derivation, check_limits, explain
 from pellucid.explain.table import Slice
 from pellucid.format import escape_controls
@@ -26,7 +31,15 @@ from pellucid.interop.quantizing import check_weights, with_weights
 from pellucid.interop.resolve import open_model
 from pellucid.interop.rope_layout import in_layout
 from pellucid.names import asks_for_heads
-from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Provenance, as_lazy, parameter_count
+from pellucid.pretrained import (
+    LazyTensor,
+    LazyWeights,
+    Pretrained,
+    Provenance,
+    as_lazy,
+    parameter_count,
+    shape_mismatch,
+)
 from pellucid.quantized import QuantizedWeight
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.calibrating import calibrate
@@ -34,7 +47,15 @@ from pellucid.workbench.chatting import chat, chat_prompt
 from pellucid.workbench.checks import check_engine, resolve_device
 from pellucid.workbench.evaluating import evaluate
 from pellucid.workbench.generating import astream, generate, generate_ids, stream
-from pellucid.workbench.prompts import NOT_IDS, Prompt, check_ids, check_prompt, split_prompts
+from pellucid.workbench.prompts import (
+    NOT_IDS,
+    Prompt,
+    check_ids,
+    check_length,
+    check_prompt,
+    check_vocabulary,
+    split_prompts,
+)
 from pellucid.workbench.score import Score
 from pellucid.workbench.tracing import trace
 
@@ -65,6 +86,8 @@ class Model:
         dtype: "str | Dtype" = "float32",
         weights: str | None = None,
     ) -> None:
+        hint = "`pellucid.load` opens a model by its name."
+        check_type("pretrained", pretrained, Pretrained, "a model as files hold it", hint)
         self.pretrained, self._asked = with_weights(pretrained, weights), check_engine(device, dtype)
         self._module: Transformer | None = None
 
@@ -102,18 +125,13 @@ class Model:
             from pellucid.interop.resolve import read_config
 
             config = read_config(check_path("config", config))
-        if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
-            raise UsageError(
-                f"tokenizer must be a Tokenizer, such as model.tokenizer, not {show(tokenizer)}."
-            )
-        if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
-            raise ConfigError(
-                f"the tokenizer has {tokenizer.vocab_size:,} tokens, and vocab_size={config.vocab_size:,} is "
-                f"less. Use vocab_size={tokenizer.vocab_size}."
-            )
+        _check_tokenizer(tokenizer, config)
+        from pellucid.model.device_memory import check_memory
         from pellucid.model.initializations import initialize
         from pellucid.model.transformer import Transformer
 
+        count = parameter_count(config.parameters())
+        check_memory(4 * count, f"{count:,} parameters in float32", "make the config smaller", "cpu")
         drawn = initialize(Transformer.empty(config), initialization, seed)
         weights = {name: value.detach().numpy() for name, value in drawn.named_parameters()}
         nowhere = Provenance(Path(os.devnull) / "new", "memory", "pellucid", dict.fromkeys(weights, "F32"), 0)
@@ -135,8 +153,13 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The name that its file gives it."""
+        """Its name: what was typed to open it, or its name in the library."""
         return self.pretrained.name
+
+    @property
+    def short_name(self) -> str:
+        """The name in files and tables that others may see: of a path the last part alone."""
+        return self.pretrained.short_name
 
     @property
     def config(self) -> ModelConfig:
@@ -189,6 +212,8 @@ class Model:
     def modified_weight(self, name: str) -> "Tensor | None":
         """Returns the module's parameter if it is no longer the file's weight, else None; of a quantized one
         its numbers in float64."""
+        if check_text("name", name) not in self.pretrained.weights:
+            raise UsageError(unknown("name", name, self.pretrained.weights))
         if self._module is None:
             return None
         import torch
@@ -247,6 +272,7 @@ class Model:
             ids = check_ids(prompt, "prompt")
         if not ids:
             raise TokenError("the prompt is empty; give at least one token.")
+        check_vocabulary(ids, self.config.vocab_size, "prompt")
         return ids
 
     def decode_stream(
@@ -256,13 +282,18 @@ class Model:
 
         A model may have more rows than its tokenizer has tokens; the rest have no text."""
         decoder, readable = self.tokenizer.decode_stream(), self.tokenizer.vocab_size
-        ending = self.stop if stop is None else stop
+        ending = self.stop if stop is None else check_int_list("stop", stop)
         for id in self.encode(prompt):  # a first word may need a blank before it
             decoder.feed(id)
-        for id in tokens:
-            known_id = check_int("tokens", id, least=0) < readable and id not in ending
-            yield decoder.feed(id) if known_id else ""
-        yield decoder.end()
+        following = check_iterator("tokens", tokens, "token ids, in a list or as they come")
+
+        def decode() -> Iterator[str]:
+            for id in following:
+                known_id = check_int("tokens", id, least=0) < readable and id not in ending
+                yield decoder.feed(id) if known_id else ""
+            yield decoder.end()
+
+        return decode()
 
     def token(self, id: int) -> str:
         """Returns one token as text; its number where there is no tokenizer."""
@@ -272,7 +303,7 @@ class Model:
     def label(self, id: int) -> str:
         """Returns one token with a mark for each space, as tables show it; its number where it has no
         text."""
-        reader = self.pretrained.tokenizer
+        reader, id = self.pretrained.tokenizer, check_int("id", id)
         return reader.visible(id) if reader and 0 <= id < reader.vocab_size else str(id)
 
     @cached_property
@@ -288,9 +319,17 @@ class Model:
     # ---- the fast engine
 
     def logits(self, ids: Any) -> "Tensor":
-        """Returns the logits [T V] of a list of ids, or [B T V] of several, padded on the right."""
+        """Returns the logits [T V] of a list of ids, or [B T V] of several: NaN after the end of the shorter
+        ones.
+
+        >>> import pellucid
+        >>> pellucid.load("abcd").logits([[1, 2], [3]])[1]
+        tensor([[ 1., -1., -1.,  1.],
+                [nan, nan, nan, nan]])
+        """
         import torch
 
+        check_length(ids, self.config.context_length)
         rows, single = split_prompts(check_prompt(ids, "ids"))
         batch = list(map(check_ids, rows))
         if not all(batch):
@@ -302,12 +341,15 @@ class Model:
         padding = None if bool(real.all()) else real.bool()
         with torch.no_grad():
             logits: Tensor = self.module(padded, padding=padding)
+        if padding is not None:
+            logits = logits.masked_fill(~padding[..., None], torch.nan)
         return logits[0] if single else logits
 
     def score(self, prompt: Prompt, parse_special: bool = False) -> Score:
         """Returns the log-probability of every token of a text, given those before it."""
         import torch
 
+        check_length(prompt, self.config.context_length)
         ids = self.encode(prompt, parse_special)
         logits = self.logits(ids)
         chosen = torch.tensor(ids[1:], device=logits.device)
@@ -380,7 +422,18 @@ class Model:
 
     def replace(self, **changes: Any) -> "Model":
         """Returns the same model with another `config`, other `weights` or another `tokenizer`."""
-        return Model(dataclasses.replace(self._as_it_is(), **changes), self.device, self.dtype)
+        known = [entry.name for entry in dataclasses.fields(Pretrained)]
+        if wrong := [name for name in changes if name not in known]:
+            raise UsageError(unknown("an argument of replace", wrong[0], known))
+        if "name" in changes:  # its files are then called so, too
+            changes = {"own_name": "", **changes}
+        made = dataclasses.replace(self._as_it_is(), **changes)
+        check_type("config", made.config, ModelConfig, "a ModelConfig")
+        if {"config", "weights"} & changes.keys():
+            _check_arrays(made.weights, made.config)
+        if "tokenizer" in changes:
+            _check_tokenizer(made.tokenizer, made.config)
+        return Model(made, self.device, self.dtype)
 
     # ---- files
 
@@ -404,8 +457,8 @@ class Model:
         """
         from pellucid.interop import huggingface
 
-        if not safe_serialization:
-            raise TypeError("weights are written as safetensors alone; omit safe_serialization")
+        if not check_bool("safe_serialization", safe_serialization):
+            raise UsageError("weights are written as safetensors alone: omit safe_serialization.")
         huggingface.write(self._output(folder, force), self._as_it_is(), force=force)
 
     def _output(self, folder: str | Path, force: bool) -> Path:
@@ -428,3 +481,26 @@ class Model:
             self.pretrained.provenance, types={**self.pretrained.provenance.types, **types}
         )
         return dataclasses.replace(self.pretrained, weights=self.weights, provenance=provenance)
+
+
+def _check_arrays(weights: Any, config: ModelConfig) -> None:
+    """Raises unless weights are the config's parameters, as arrays by name."""
+    if not isinstance(weights, LazyWeights):
+        for name, array in check_type("weights", weights, Mapping, "arrays by name").items():
+            check_text("a name in weights", name)
+            check_type(f"weights[{name!r}]", array, (np.ndarray, QuantizedWeight), "an array")
+    shapes = {name: tensor.shape for name, tensor in as_lazy(weights).tensors.items()}
+    if why := shape_mismatch(config.parameters(), shapes):
+        raise UsageError(f"weights must be those of the config: {why}.")
+
+
+def _check_tokenizer(tokenizer: Any, config: ModelConfig) -> None:
+    """Raises unless it is a tokenizer, or None, whose tokens a model of this config has."""
+    if tokenizer is None:
+        return
+    hint = "`model.tokenizer` is one."
+    if check_type("tokenizer", tokenizer, Tokenizer, "a Tokenizer", hint).vocab_size > config.vocab_size:
+        raise ConfigError(
+            f"the tokenizer has {tokenizer.vocab_size:,} tokens, and vocab_size={config.vocab_size:,} is "
+            f"less. Use vocab_size={tokenizer.vocab_size}."
+        )

@@ -38,7 +38,7 @@ BILL = "bill.json"
 """The name of the bill in the folder of a quantized model."""
 
 
-def quantize(model: "Model", bits: int = 8, group: int | str | None = None, keep: Any = ()) -> "Model":
+def quantize(model: "Model", /, bits: int = 8, group: int | str | None = None, keep: Any = ()) -> "Model":
     """Returns the model with the matrices quantized to integers of 8 or 4 bits, weights only.
 
     `group` inputs of a row share a scale: "row", the default of 8 bits, or a multiple of 32, which is the
@@ -68,9 +68,9 @@ def make_scheme(bits: Any, group: Any = None) -> Scheme:
     bits = check_int("bits, 8 or 4,", bits)
     if group is None:
         return Scheme(bits, GROUPS.get(bits))
-    if group == ROW:
-        return Scheme(bits)
     if isinstance(group, str):
+        if group == ROW:
+            return Scheme(bits)
         raise UsageError(f"group must be a multiple of {BLOCK}, or {ROW!r}, not {show(group)}.")
     return Scheme(bits, check_int("group", group))
 
@@ -160,7 +160,9 @@ def _make_subject(
         reference, name = _as_it_is(model).to_floats().weights, "float32"
         notes = _explain_reference(model.pretrained, weights)
     else:
-        reference, name, notes = _open_reference(model.pretrained, against), f"{against} in float32", []
+        original = open_model(check_path("against", against))
+        reference, name = _read_reference(model.pretrained, original), f"{original.short_name} in float32"
+        notes = []
     patterns = tuple(to_list(keep))
     return BillSubject(quantized, quantized.weights, types, reference, name, scheme, patterns, tuple(notes))
 
@@ -196,16 +198,15 @@ def make_quantized(model: "Model", bits: Any, group: Any, keep: Any, weights: An
     return stored
 
 
-def _open_reference(model: Pretrained, against: Any) -> Mapping[str, Any]:
+def _read_reference(model: Pretrained, original: Pretrained) -> Mapping[str, Any]:
     """Returns the float weights of the original of a model, in the layout of its rotary positions."""
-    name = check_path("against", against)
-    other = open_model(name).to_floats()
+    other = original.to_floats()
     shapes, wanted = other.config.parameters(), model.config.parameters()
     if shapes != wanted:
         different = next(one for one in {**shapes, **wanted} if shapes.get(one) != wanted.get(one))
         raise ConfigError(
-            f"{name} is not the original of {model.name}: {different} is {shapes.get(different, 'missing')} "
-            f"there and {wanted.get(different, 'missing')} here."
+            f"{other.name} is not the original of {model.name}: {different} is "
+            f"{shapes.get(different, 'missing')} there and {wanted.get(different, 'missing')} here."
         )
     positions = model.config.positions
     if isinstance(positions, Rope):

@@ -21,7 +21,7 @@ def open_model_of(ledger: Ledger, name: str | None = None) -> Model:
     """Returns the model of a ledger, or the one of that name, on the ledger's device if there is one here."""
     import torch
 
-    place = name or ledger.model.path or ledger.model.name
+    place = name if name is not None else ledger.model.path or ledger.model.name
     device = ledger.model.device
     if device.startswith("cuda") and not torch.cuda.is_available():
         device = "cpu"
@@ -34,7 +34,7 @@ def _use_threads_of(ledger: Ledger) -> Iterator[None]:
     order."""
     import torch
 
-    before, recorded = torch.get_num_threads(), re.search(r"(\d+) threads?$", ledger.versions.machine)
+    before, recorded = torch.get_num_threads(), re.search(r"(?<!\d)(\d+) threads?$", ledger.versions.machine)
     torch.set_num_threads(min(int(recorded[1]), MOST_THREADS) if recorded else before)
     try:
         yield

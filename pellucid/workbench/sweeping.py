@@ -22,7 +22,7 @@ from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.table import SETTINGS
 from pellucid.workbench.completing import complete, make_engine
 from pellucid.workbench.generation_options import read_options
-from pellucid.workbench.prompts import Prompt, encode_start
+from pellucid.workbench.prompts import Prompt, check_room, encode_start
 
 if TYPE_CHECKING:
     from pellucid.workbench.model import Model
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 64
 """Combinations of values in one sweep."""
 MOST_SEEDS = 10**6
-SENTENCE = re.compile(r'[^.!?]*[.!?]+"?')
+SENTENCE_END = re.compile(r'[.!?]+"?')
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,7 @@ def sweep(
     judged; a model with the tokenizer of a level is judged by that.
     """
     call = read_options(model, options | combine(values)[0])
+    check_room(model, prompt, call.sampling)
     request = Request(tuple(encode_start(model, prompt, call.parse_special)), call.sampling)
     before = prompt if isinstance(prompt, str) else ""
     return run_sweep(model, request, values, call.engine, before=before, grammar=grammar)
@@ -247,7 +248,7 @@ def accepted_share(level: str, prompt: str, texts: Sequence[str]) -> float | Non
     for text in texts:
         whole = prompt + text
         length = accepted_length(level, whole)
-        ends = [found.end() for found in SENTENCE.finditer(whole) if found.end() > len(prompt)]
+        ends = [found.end() for found in SENTENCE_END.finditer(whole) if found.end() > len(prompt)]
         total += len(ends)
         accepted += sum(end <= length for end in ends)
     return accepted / total if total else None

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pellucid.arguments import check_int
+from pellucid.arguments import check_function, check_int, check_list, check_path, check_text
 from pellucid.cost import Cost, cost_of_unembedding
 from pellucid.data import tokenizer_comparison as library
 from pellucid.errors import PellucidError
@@ -36,13 +36,18 @@ def compare_tokenizers(
     1.0
     """
     width = None if d_model is None else check_int("d_model", d_model, least=1, most=1 << 24)
-    named = [on] if isinstance(on, str | os.PathLike) else on
+    named = [on] if isinstance(on, str | os.PathLike) else check_list("on", on, "paths of texts")
+    check_function("progress", progress)
     inputs = []
-    for name in dict.fromkeys(map(str, tokenizers)):
+    for name in dict.fromkeys(check_path("a tokenizer", one) for one in tokenizers):
         tokenizer = _open(name)
         inputs.append(library.TokenizerInput(name, tokenizer, _find_unembedding(name, tokenizer, width)))
     return library.compare_tokenizers(
-        inputs, list(map(str, named)), field=field, on_bad_file=on_bad_file, progress=progress
+        inputs,
+        [check_path("on", one) for one in named],
+        field=check_text("field", field),
+        on_bad_file=on_bad_file,
+        progress=progress,
     )
 
 

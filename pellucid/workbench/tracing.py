@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.arguments import check_bool, check_int, check_one_of, check_path
+from pellucid.arguments import check_bool, check_function, check_int, check_one_of, check_path, check_type
+from pellucid.cost import cost, total
 from pellucid.dtypes import Array, decode, dtype_code, encode
 from pellucid.errors import TokenError, UsageError
 from pellucid.explain import trace_file
 from pellucid.explain.trace import Trace
 from pellucid.interop.resolve import open_model
+from pellucid.model.device_memory import check_memory
 from pellucid.pretrained import LazyWeights
 from pellucid.quantized import QuantizedWeight
 from pellucid.reference.tape import Tape
@@ -51,9 +53,10 @@ def trace(
 ) -> Trace:
     """Runs the specification on a prompt and returns every number, with gradients and updates where asked.
 
-    Several prompts are one batch: shorter ones are
-    padded on the right, and the padding is masked. The tokens of `target`, one target for each prompt, follow
-    the prompt; the loss is the mean over them, with label `smoothing`, and `backward` appends its gradients.
+    Several prompts are one batch: shorter ones are padded on the right, and the padding is masked; what a
+    table shows at "(padding)" is a result of no prompt. The tokens of `target`, one target for each prompt,
+    follow the prompt; the loss is the mean over them, with label `smoothing`, and `backward` appends its
+    gradients.
 
     With `update` (sgd, adamw, …) the model is trained for `steps` updates at the rate `lr` (by default 1),
     and VALUE@k is a value of the forward pass after k of them. `only` and `freeze` are patterns of parameter
@@ -77,10 +80,15 @@ def trace(
     check_bool("raw_tokens", raw_tokens)
     check_bool("by_head", by_head)
     check_one_of("path", path, PATHS)
-    check_int("steps", steps, least=1, most=1000)
-    objective = {"smoothing": check_smoothing(smoothing)} if smoothing else {}
+    check_function("make_tape", make_tape)
+    steps = check_int("steps", steps, least=1, most=1000)
+    smoothing = check_smoothing(smoothing)
+    objective = {"smoothing": smoothing} if smoothing else {}
+    if settings is not None:
+        check_type("settings", settings, Mapping, "a table of an update rule's settings")
     request = read_update(update, steps, lr, only, freeze, clip, {**(settings or {}), **more_settings})
     batch = make_batch(model, prompt, target)
+    _check_memory(model, batch)
     if batch.targets is None and (backward or request or smoothing):
         raise TokenError("a loss needs a target: give the text that should follow.")
     if request and (quantized := _find_quantized(model)):
@@ -121,7 +129,7 @@ def trace(
             tape.backward(tape.ref("loss"))
     tokens = [[model.token(id) for id in row] for row in batch.rows]
     run: dict[str, Any] = {
-        "model": model.name,
+        "model": model.short_name,
         "tokens": tokens[0] if len(tokens) == 1 else tokens,
         "ids": batch.rows,
         "targets": batch.targets,
@@ -131,6 +139,14 @@ def trace(
     if types:  # the fast engine keeps some values wider than others
         run["types"] = {name: type for name, type in types.items() if name in tape.values}
     return Trace(tape, run, _labels(model, batch, raw_tokens))
+
+
+def _check_memory(model: "Model", batch: PromptBatch) -> None:
+    """Raises a ResourceError where the values of the forward pass alone exceed the free memory: scores and
+    patterns grow with the square of the length."""
+    length = max(map(len, batch.rows))
+    needed = total(cost(model.config, len(batch.rows), length, width=8)).activation_bytes
+    check_memory(needed, f"the values of {length:,} tokens", "shorten the prompt", "cpu")
 
 
 def _find_quantized(model: "Model") -> str | None:

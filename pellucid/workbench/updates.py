@@ -32,8 +32,11 @@ def read_update(
 
     The settings are the fields of the rule's `OptimizerConfig`, and so are their defaults.
     """
+    for name in settings:
+        check_text("a name in settings", name)
+    patterns = {"only": _check_patterns("only", only), "freeze": _check_patterns("freeze", freeze)}
     if update is None:
-        given = {"lr": lr is not None, "only": only, "freeze": freeze, "clip": clip is not None}
+        given = {"lr": lr is not None, **patterns, "clip": clip is not None}
         names = [*settings, *(name for name, is_given in given.items() if is_given), *["steps"] * (steps > 1)]
         if wrong := [name for name in settings if name not in _known_settings()]:
             raise UsageError(f"there is no argument {wrong[0]!r}.{did_you_mean(wrong[0], ARGUMENTS)}")
@@ -42,9 +45,9 @@ def read_update(
         return None
     kind = check_one_of("update", update, kinds("optimizers"))
     rate = DEFAULT_RATE if lr is None else check_float("lr", lr)
-    choice = {"lr": rate, "only": _check_patterns("only", only) or ["*"]}
-    if freeze:
-        choice["freeze"] = _check_patterns("freeze", freeze)
+    choice = {"lr": rate, "only": patterns["only"] or ["*"]}
+    if patterns["freeze"]:
+        choice["freeze"] = patterns["freeze"]
     if clip is not None:
         choice["clip"] = check_float("clip", clip, least=0)
         if not choice["clip"]:

@@ -2,6 +2,7 @@
 
 import io
 import re
+import signal
 import sys
 from dataclasses import dataclass
 
@@ -26,8 +27,10 @@ class Shell:
         self.patch.setattr(sys, "argv", ["pellucid", *map(str, arguments)])
         self.patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
         self.capsys.readouterr()
+        before = signal.getsignal(signal.SIGINT)
         with pytest.raises(SystemExit) as exit:
             main()
+        signal.signal(signal.SIGINT, before)  # the end of a command is the end of its process
         out, err = self.capsys.readouterr()
         assert "Traceback" not in err
         return Done(int(exit.value.code or 0), out, err)

@@ -64,7 +64,7 @@ def test_one_value_in_full_for_programs(run: Path, shell: Shell) -> None:
     message = json.loads(done.out)
     own = float(checkpoint.read(run / "checkpoints" / "step-0000006").get_trainable(WEIGHT)[3, 7])
     assert message["run"]["own"] == own and message["run"]["checkpoint_has_the_same_bits"] is True
-    assert message["value"] == pytest.approx(own, abs=1e-8) and message["value"] != own
+    assert message["value"] == pytest.approx(own, rel=2.0**-22) and message["value"] != own
     assert message["run"]["distance"] == abs(message["value"] - own)
     assert (message["run"]["verdict"], message["run"]["replayed_from"], message["run"]["remarks"]) == (
         "noise",

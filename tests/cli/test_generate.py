@@ -233,7 +233,7 @@ def test_a_model_without_a_tokenizer_goes_on_with_ids(shell: Shell, mute: Path) 
     assert (
         json.loads(shell("generate", mute, "[1,2,3]", "--max-new-tokens", 4, "--json").out)["ids"] == wanted
     )
-    assert "ids go from 0 to 271; the prompt has 272" in shell("generate", mute, "[272]").err
+    assert "prompt: ids go from 0 to 271; got 272." in shell("generate", mute, "[272]").err
     assert "the prompt is empty" in shell("generate", mute, "[]").err
     assert "an id is beyond every vocabulary" in shell("generate", mute, f"[{'9' * 5000}]").err
     assert shell("generate", mute, f"[{'0' * 5000}1]").code == 0
@@ -258,7 +258,7 @@ def test_special_tokens_and_the_cache_s_type_are_options(shell: Shell, folder: P
         (["--device", "toaster"], "the device 'toaster' cannot be used here"),
         (["--seed", "x"], "--seed"),
         (["--seed", "9" * 30], "seed must be a whole number"),
-        (["--cache", "int4"], "'int8'"),
+        (["--cache", "int4"], "int8; got 'int4'"),
     ],
 )
 def test_a_wrong_request_is_refused(shell: Shell, folder: Path, options: list[str], words: str) -> None:

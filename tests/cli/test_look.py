@@ -20,6 +20,14 @@ def test_views_are_printed_with_their_formulas(shell: Shell) -> None:
     assert "logit = Σ_i a_i" in done.out and "entropy" in done.out
 
 
+def test_a_model_is_looked_into_without_a_prompt(shell: Shell) -> None:
+    for more in ((), ("--show", "heads"), ("--show", "attribution", "--trace", "t.json")):
+        done = shell("look", "abcd", *more)
+        assert done.code == 0 and done.out.startswith("No prompt was given, so this is about a text"), (
+            done.err
+        )
+
+
 def test_an_attribution_can_be_taken_apart_to_the_last_product(shell: Shell) -> None:
     line = ("look", "abcd", "A B", "--show", "attribution", "--token", "C", "--trace", "t.json", "--json")
     found = json.loads(shell(*line).out)["views"][0]["data"]
@@ -47,7 +55,8 @@ def test_several_files_are_written_at_once_and_none_twice(shell: Shell, tmp_path
 def test_a_wrong_request_is_refused_before_anything_is_written(shell: Shell) -> None:
     for line in (
         ("look", "abcd", "A B", "--show", "nonsense"),
-        ("look", "abcd", "--show", "lens"),
+        ("look", "abcd", "--show", "patching"),
+        ("look", "abcd", "--show", "probes"),
         ("look", "abcd", "A B", "-o", "a.pdf"),
         ("look", "abcd", "A B", "--show", "attribution", "--set", "top"),
         ("look", "gpt2", "A B"),

@@ -1,6 +1,7 @@
 """`pellucid.look`: views by name, settings by name, tokens by text; what cannot be shown is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pellucid.workbench.looking import fit_lens
 from tests.evaluation.small_models import make_model, with_bos
 
 
-@pytest.mark.parametrize("kind", [kind for kind, look in LOOKS.items() if look.needs_prompt])
+@pytest.mark.parametrize("kind", [kind for kind in LOOKS if kind not in ("heads", "probes", "geometry")])
 def test_both_engines_show_the_same_numbers(kind: str) -> None:
     model = pellucid.load("abcd", dtype="float64")
     settings = {"corrupted": "C B", "answer": "C", "wrong": "A"} if kind in ("patching", "paths") else {}
@@ -63,13 +64,45 @@ def test_a_token_is_named_by_its_text_or_its_id() -> None:
         ("A B", {"show": "attention", "head": "0"}),
         ("A B", {"show": "attention", "head": "0.1"}),
         ("A B", {"show": "lens", "path": "fused"}),
-        (None, {"show": "lens"}),
+        (None, {"show": "patching", "corrupted": "C B", "answer": "C", "wrong": "A"}),
+        (None, {"show": "paths", "corrupted": "C B", "answer": "C", "wrong": "A"}),
         ("", {"show": "lens"}),
     ],
 )
 def test_what_cannot_be_shown_is_refused(prompt: str | None, asked: dict[str, object]) -> None:
     with pytest.raises(PellucidError):
         pellucid.look("abcd", prompt, **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, look in LOOKS.items() if not look.needs_prompt])
+def test_without_a_prompt_a_view_reads_a_text_of_its_own_and_says_so_first(kind: str, tmp_path: Path) -> None:
+    asked = {"names": ["kind"], "level": "tiny", "n_stories": 2} if kind == "probes" else {}
+    found = pellucid.look(make_model() if kind == "probes" else "abcd", show=kind, **asked)
+    if kind == "probes":  # which read stories, and no prompt
+        assert not found.note and found.prompts == []
+        return
+    words = "No prompt was given, so this is about a text of its own: A B C D"
+    assert str(found).splitlines()[0] == words == found.as_data()["note"]
+    assert found.prompts == [["A", "B", "C", "D"]]
+    found.save(tmp_path / "look.html")
+    assert words in (tmp_path / "look.html").read_text("utf-8") and words in found._repr_html_()
+
+
+def test_a_model_without_a_tokenizer_reads_random_tokens_twice() -> None:
+    config = pellucid.ModelConfig(vocab_size=7, context_length=8, n_layer=1, n_head=2, d_model=8, d_ff=16)
+    found = pellucid.look(pellucid.Model.from_config(config), show="heads")
+    (tokens,) = found.prompts
+    assert tokens[:4] == tokens[4:] and found.note.endswith("8 random tokens, one half twice.")
+    small = pellucid.Model.from_config(replace(config, context_length=3))
+    with pytest.raises(UsageError, match="no text of its own"):
+        pellucid.look(small, show="heads")
+
+
+def test_tokens_or_texts_stand_in_place_of_a_prompt() -> None:
+    assert not pellucid.look("abcd", show="geometry", tokens=["A", "C"]).note
+    assert not pellucid.look("abcd", show="heads", texts=["A C"]).note
+    assert pellucid.look("abcd", show=["heads", "attention"], texts=["A C"]).note
+    assert not pellucid.look("abcd", "A B", show="heads").note
 
 
 def test_a_look_is_printed_saved_and_shown_in_a_notebook(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.errors import FileError, PellucidError
+from pellucid.errors import FileError, PellucidError, UsageError
 from pellucid.interop import model_folder
 from pellucid.workbench import Model
 from tests.interop.gguf import random_models
@@ -33,7 +33,7 @@ def test_saved_and_loaded_it_is_the_same_model(
         assert model.module
     model.save(tmp_path / "saved")
     again = pellucid.load(tmp_path / "saved")
-    assert again.config == model.config and again.name == model.name
+    assert again.config == model.config and again.pretrained.own_name == model.pretrained.stored_name
     assert torch.equal(again.logits(IDS), model.logits(IDS))
     assert again.encode("the naïve cat") == model.encode("the naïve cat")
     assert again.stop == model.stop
@@ -116,7 +116,7 @@ def test_force_replaces_a_model_and_nothing_else(places: Places, tmp_path: Path)
     model, other = pellucid.load(places["ours"]), pellucid.load(places["gguf"])
     model.save(tmp_path / "saved")
     other.save(tmp_path / "saved", force=True)
-    assert pellucid.load(tmp_path / "saved").name == other.name
+    assert pellucid.load(tmp_path / "saved").pretrained.own_name == other.pretrained.own_name
     model.save_pretrained(tmp_path / "saved", force=True)
     assert near_to(pellucid.load(tmp_path / "saved"), model)
     (tmp_path / "saved" / "thesis.txt").write_text("years of work")
@@ -152,7 +152,7 @@ def test_a_replacement_that_fails_leaves_what_was_there(places: Places, tmp_path
 def test_the_keywords_of_habit_are_taken_where_they_change_nothing(places: Places, tmp_path: Path) -> None:
     model = pellucid.load(places["ours"])
     model.save_pretrained(tmp_path / "saved", safe_serialization=True, max_shard_size="5GB")
-    with pytest.raises(TypeError, match="safetensors alone"):
+    with pytest.raises(UsageError, match="safetensors alone"):
         model.save_pretrained(tmp_path / "other", safe_serialization=False)
     with pytest.raises(TypeError):
         model.save_pretrained(tmp_path / "other", push_to_hub=True)  # type: ignore[call-arg]

@@ -7,6 +7,10 @@ import pytest
 import pellucid
 from pellucid.config import preset_text
 from pellucid.errors import PellucidError
+from pellucid.explorer.export import write_page as write_explorer_page
+from pellucid.explorer.held_trace import RunRequest
+from pellucid.sheets.file import write_sheet
+from pellucid.sheets.make import make_sheet
 
 
 def refused(tmp_path: Path, text: str) -> str:
@@ -118,3 +122,29 @@ def test_the_target_follows_the_prompt_and_only_its_tokens_count() -> None:
     nll = trace.tape["nll"][0]
     assert nll[0] == 0
     assert trace.tape["loss"] == pytest.approx(nll[1:].mean())
+
+
+def test_no_file_for_others_names_a_folder_of_the_user(tmp_path: Path) -> None:
+    home = tmp_path / "home-of-ann"
+    (home / "models").mkdir(parents=True)
+    texts = [home / "text.txt", home / "more.txt"]
+    for text in texts:
+        text.write_text("A B C D " * 10)
+    pellucid.load("abcd").save(home / "models" / "mine")
+    model, out = pellucid.load(home / "models" / "mine"), tmp_path / "out"
+    out.mkdir()
+    pellucid.evaluate(model, texts, output=out / "evaluation.html")
+    pages = [out / "calibration.html", out / "calibration.svg"]
+    pellucid.calibrate(model, home / "text.txt", bins=5, output=pages, trace=out / "calibration.json")
+    pellucid.look(model, "A B").save(out / "look.html")
+    write_explorer_page(str(home / "models" / "mine"), out / "explorer.html", RunRequest("A B"))
+    trace = model.trace("A B")
+    sheet = make_sheet(trace, ["logits[t=1]"])
+    write_sheet(out / "sheet.html", sheet)
+    write_sheet(out / "sheet.json", sheet)
+    model.generate("A B", 2, return_ledger=True)[1].save(out / "ledger.html")
+    for file in out.iterdir():
+        assert "home-of-ann" not in file.read_text("utf-8"), file.name
+    for page in ("evaluation.html", "look.html", "explorer.html", "ledger.html"):
+        assert "mine" in (out / page).read_text("utf-8"), page
+    assert trace.run["model"] == "mine"

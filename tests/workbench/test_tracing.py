@@ -9,7 +9,7 @@ import torch
 
 import pellucid
 from pellucid.config import ModelConfig
-from pellucid.errors import AddressError, FileError, UsageError
+from pellucid.errors import AddressError, FileError, ResourceError, UsageError
 from pellucid.interop import model_folder
 from pellucid.interop.quantizing import quantize_pretrained
 from pellucid.judge.judge_run import judge_run
@@ -203,3 +203,11 @@ def test_a_quantized_model_is_explained_as_scale_times_integer(quantized: Model)
 def test_an_update_of_a_quantized_model_is_refused(quantized: Model) -> None:
     with pytest.raises(UsageError, match="a model of floats"):
         quantized.trace(IDS, target=[3], update="sgd")
+
+
+def test_values_that_do_not_fit_are_refused_before_they_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pellucid.model.device_memory.get_free_memory", lambda device: 100_000)
+    assert "logits" in pellucid.trace("abcd", "A B").tape
+    monkeypatch.setattr("pellucid.model.device_memory.get_free_memory", lambda device: 100)
+    with pytest.raises(ResourceError, match="3 tokens"):
+        pellucid.trace("abcd", "A B C")

@@ -13,12 +13,13 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
 from pellucid import strict
-from pellucid.errors import FileError, UsageError
+from pellucid.errors import FileError
 from pellucid.files import (
     UNPAIRED,
     Damaged,
     check_format,
     check_output,
+    check_suffix,
     make_json_kind,
     need,
     new_file,
@@ -63,8 +64,7 @@ def is_ledger(path: Path) -> bool:
 def check_ledger_output(path: Path, force: bool = False) -> None:
     """Raises unless a ledger may be written there; call it before the work."""
     check_output(path, LEDGER, force)
-    if path.suffix != ".json":
-        raise UsageError(f"a ledger is a .json file, or a page, .html; use {path.with_suffix('.json')}.")
+    check_suffix(path, ".json", "a ledger is a .json file, or a page, .html")
 
 
 def write_ledger(ledger: LedgerRecord, path: Path, force: bool = False) -> None:

@@ -3,6 +3,7 @@ that is pointed at, or walked to with the keyboard, the candidates, the chain an
 
 import json
 import math
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def make_page(ledger: LedgerRecord, file: str = "ledger.json") -> str:
         "CHOICES": "\n".join(_draw_choices(ledger)),
         "BEAMS": "\n".join(draw_beams(ledger)),
         "FILE": escape_text(file),
-        "MODEL": escape_text(ledger.model.path or ledger.model.name),
+        "MODEL": escape_text(shlex.quote(ledger.model.name)),
         "DATA": json.dumps(_make_data(ledger, file), ensure_ascii=False, separators=(",", ":")).replace(
             "<", "\\u003c"
         ),

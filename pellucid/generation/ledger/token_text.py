@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from pellucid.arguments import check_int
 from pellucid.columns import cut, display_width, pad, wrap
 from pellucid.errors import UsageError
 from pellucid.format import escape_controls, format_number, pluralize
@@ -37,10 +38,10 @@ def format_probability(value: float) -> str:
 def find_step(ledger: LedgerRecord, number: int, choice: int = 0) -> int:
     """Returns how many new tokens are before a token, by its number from 1; negative ones count from the
     end."""
-    if not 0 <= choice < len(ledger.completions):
+    if not 0 <= check_int("choice", choice) < len(ledger.completions):
         raise UsageError(f"choices go from 0 to {len(ledger.completions) - 1}; got {choice}.")
     count = len(ledger.completions[choice].ids)
-    if number == 0 or not -count <= number <= count:
+    if check_int("token", number) == 0 or not -count <= number <= count:
         raise UsageError(f"tokens go from 1 to {count:,}; got {number:,}.")
     return number - 1 if number > 0 else count + number
 

@@ -180,13 +180,13 @@ def mark_texts(
     if tokenizer is None:
         notes.append("Without a tokenizer no stories can be read: previous, first and self are of the texts.")
     else:
-        special = [id for name in tokenizer.special.names() if (id := tokenizer.id_of(name)) is not None]
+        special = list(tokenizer.special_tokens.values())
         try:
             read = read_stories(tokenizer, level, n_stories, seed, begin, runner.config.context_length)
         except PellucidError as error:
             why = str(error).rstrip(".")
             notes.append(f"The stories cannot be read, {why}: previous, first and self are of the texts.")
-    repeated = make_repeated_sequences(runner, seed, begin, special)
+    repeated = make_repeated_sequences(runner.config, seed, begin, special)
     if not repeated:
         notes.append("Induction needs a vocabulary and a context for a repeated sequence of two tokens.")
     return [*(read or map(mark_positions, texts)), *repeated]

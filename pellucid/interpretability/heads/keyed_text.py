@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pellucid.config import ModelConfig
 from pellucid.corpora.stories import Annotation, annotate, stories
 from pellucid.errors import UsageError
-from pellucid.interpretability.runner import Runner
 from pellucid.interpretability.word_alignment import find_word_tokens
 from pellucid.text.tokenizer import Tokenizer
 
@@ -104,10 +104,9 @@ def make_repeated(
 
 
 def make_repeated_sequences(
-    runner: Runner, seed: int, begin: Sequence[int] = (), avoid: Sequence[int] = ()
+    config: ModelConfig, seed: int, begin: Sequence[int] = (), avoid: Sequence[int] = ()
 ) -> list[KeyedText]:
     """Returns the repeated sequences that fit the model's vocabulary and context; none where none does."""
-    config = runner.config
     room = (config.context_length - len(begin)) // 2
     length = min(N_REPEATED, room, config.vocab_size - len({*begin, *avoid}))
     if length < 2:

@@ -24,7 +24,7 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.errors import FileError, UsageError
-from pellucid.files import Kind, check_output, need, new_file, validating
+from pellucid.files import Kind, check_output, check_suffix, need, new_file, validating
 from pellucid.interop.safetensors_file import read_file
 from pellucid.interpretability.logits.lens import (
     Distribution,
@@ -330,8 +330,7 @@ TUNED_LENS = Kind("a tuned lens", _why_not_a_tuned_lens)
 def check_tuned_lens_output(path: Path, force: bool = False) -> None:
     """Raises unless a tuned lens may be written there; call it before the work."""
     check_output(path, TUNED_LENS, force)
-    if path.suffix != ".safetensors":
-        raise UsageError(f"a tuned lens is a .safetensors file; use {path.with_suffix('.safetensors')}.")
+    check_suffix(path, ".safetensors", "a tuned lens is a .safetensors file")
 
 
 def read_tuned_lens(path: Path, config: ModelConfig) -> TunedLens:

@@ -19,8 +19,8 @@ from pellucid.names import describe
 DivideBy = Literal["head", "position", "whole"]
 PARTS: Mapping[DivideBy, tuple[str, ...]] = {"head": ("h", "k"), "position": ("t", "s"), "whole": ()}
 """The axes along which a value is divided into parts; of queries and keys, `t` comes before `s`."""
-_SITE = re.compile(r"\s*(?P<name>[^\[\]\s]+)\s*(?:\[(?P<index>[^\[\]]*)\])?\s*")
-_ENTRY = re.compile(r"\s*(?P<axis>[a-z]+)\s*=\s*(?P<place>\d{1,9})\s*")
+_SITE = re.compile(r"\s*+(?P<name>[^\[\]\s]++)\s*+(?:\[(?P<index>[^\[\]]*+)\])?\s*+")
+_ENTRY = re.compile(r"\s*+(?P<axis>[a-z]++)\s*+=\s*+(?P<place>\d{1,9})\s*+")
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,13 @@ PICTURES = (".svg", ".png")
 
 @dataclass(frozen=True)
 class LookRecord:
-    """The views of one model; `prompts` are the tokens of each prompt, as shown."""
+    """The views of one model; `prompts` are the tokens of each prompt, as shown, and the note says where the
+    text was not given by the reader."""
 
     model: str
     prompts: Sequence[Sequence[str]]
     views: Sequence[View]
+    note: str = ""
 
     def as_data(self) -> dict[str, Any]:
         """Returns everything as JSON has it; a number that JSON does not have is None."""
@@ -50,6 +52,7 @@ class LookRecord:
             for view in self.views
         ]
         about = {"format": FORMAT, "version": VERSION, "model": self.model, "prompts": list(self.prompts)}
+        about |= {"note": self.note} if self.note else {}
         return dict(make_plain({**about, "views": views}))
 
 
@@ -93,7 +96,7 @@ def write_look(path: Path, look: LookRecord, force: bool = False) -> None:
     if suffix == ".json":
         text = json.dumps(look.as_data(), ensure_ascii=False, indent=1, allow_nan=False)
     else:
-        text = make_page(look.model, look.prompts, look.views)
+        text = make_page(look.model, look.prompts, look.views, look.note)
     with new_file(path, KINDS[suffix], force) as file:
         file.write(text.encode("utf-8", UNPAIRED))
 

@@ -14,14 +14,16 @@ MOST_ROWS = 400
 """Rows of a table on the page; all are in the data."""
 
 
-def make_page(name: str, prompts: Sequence[Sequence[str]], views: Sequence[View]) -> str:
-    """Returns the page of some views of one model; `prompts` are the tokens of each prompt, as shown."""
+def make_page(name: str, prompts: Sequence[Sequence[str]], views: Sequence[View], note: str = "") -> str:
+    """Returns the page of some views of one model; `prompts` are the tokens of each prompt, as shown, and
+    the note precedes them."""
     links = (f'<a href="#{view.kind}-{i}">{escape_text(view.title)}</a>' for i, view in enumerate(views))
     parts = {
         "DARK_RULES": dark_rules(),
         "TITLE": f"Inside {escape_text(name)}",
         "HEADING": f"Inside {escape_text(name)}",
-        "PROMPTS": "\n".join(map(_draw_prompt, prompts)),
+        "PROMPTS": f'<p class="faint">{escape_text(note)}</p>' * bool(note)
+        + "\n".join(map(_draw_prompt, prompts)),
         "CONTENTS": "\n".join(links) if len(views) > 1 else "",
         "VIEWS": "\n".join(line for i, view in enumerate(views) for line in _draw_view(view, i)),
     }

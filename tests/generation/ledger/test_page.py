@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pellucid.errors import FileError
+from pellucid.figures.html import escape_text
 from pellucid.figures.surprisal import compute_level
 from pellucid.generation.ledger.beam_drawing import lay_out
 from pellucid.generation.ledger.ledger import Ledger
@@ -139,3 +140,9 @@ def test_a_page_replaces_pages_of_ledgers_alone(tmp_path: Path) -> None:
 
 def test_a_notebook_shows_the_page_in_a_frame() -> None:
     assert "srcdoc=" in make_small_ledger()._repr_html_()
+
+
+def test_a_page_names_no_folder_of_its_maker() -> None:
+    ledger = replace(LEDGERS[0], model=replace(LEDGERS[0].model, path="/home/ann/a b.gguf", name="a b.gguf"))
+    page = make_page(ledger)
+    assert "ann" not in page and escape_text("--model 'a b.gguf'") in page

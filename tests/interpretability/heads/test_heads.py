@@ -89,7 +89,7 @@ def test_an_interval_holds_the_score_and_is_narrow_where_texts_agree() -> None:
         assert score.low is not None and score.high is not None, kind
         assert (score.low <= score.value + 1e-12).all(), kind
         assert (score.value <= score.high + 1e-12).all(), kind
-    induction = score_heads(PLANTED[0], make_repeated_sequences(PLANTED[0], seed=0))["induction"]
+    induction = score_heads(PLANTED[0], make_repeated_sequences(PLANTED[0].config, seed=0))["induction"]
     assert induction.low is not None
     assert induction.low[1, 0] > 1 - 1e-9
 
@@ -166,7 +166,10 @@ def test_a_real_model_has_induction_heads_and_one_that_follows_antecedents() -> 
     model = pellucid.load(os.environ["PELLUCID_SMOLLM2"])
     assert model.tokenizer
     runner = EngineRunner(model.module)
-    texts = [*read_stories(model.tokenizer, "easy", 4, seed=0), *make_repeated_sequences(runner, seed=0)]
+    texts = [
+        *read_stories(model.tokenizer, "easy", 4, seed=0),
+        *make_repeated_sequences(runner.config, seed=0),
+    ]
     scores = score_heads(runner, texts)
     assert scores["induction"].value.max() > 0.8
     assert scores["induction"].value[:10].max() < 0.1  # none in the first third of the layers

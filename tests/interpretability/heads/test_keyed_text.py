@@ -100,9 +100,9 @@ def test_a_repeated_sequence_looks_one_after_the_last_occurrence() -> None:
 
 
 def test_repeated_sequences_fit_the_model() -> None:
-    texts = make_repeated_sequences(PLANTED[0], seed=0)
+    texts = make_repeated_sequences(PLANTED[0].config, seed=0)
     assert {len(text.ids) for text in texts} == {24}  # twice its 12 tokens, in a context of 32
-    assert make_repeated_sequences(PLANTED[0], seed=0, avoid=range(11)) == []
+    assert make_repeated_sequences(PLANTED[0].config, seed=0, avoid=range(11)) == []
 
 
 def test_a_tokenizer_that_knows_no_word_of_the_stories_is_refused() -> None:

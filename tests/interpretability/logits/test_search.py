@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pellucid.interpretability.logits import search
 from pellucid.interpretability.logits.largest import find_largest
 from pellucid.interpretability.logits.search import (
+    SearchCost,
     add_norm_coordinate,
     compare_heads_with_search,
     measure_search,
@@ -66,6 +68,29 @@ def test_the_cost_counts_each_number_of_the_matrix_once() -> None:
     cost = measure_search(VECTORS.astype(np.float32), QUERY)
     assert (cost.multiply_adds, cost.bytes_read) == (350, 1400)
     assert cost.seconds > 0 < cost.bound_seconds
+
+
+def test_calls_take_turns_so_that_a_busy_machine_slows_them_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock on which everything takes a thousand times as long until half of the runs are done."""
+    now, calls = [0.0], [0]
+
+    def run() -> None:
+        calls[0] += 1
+        now[0] += 1000.0 if calls[0] <= search.REPEATS else 1.0
+
+    monkeypatch.setattr(search.time, "perf_counter", lambda: now[0])
+    assert search.time_in_turn(run, run) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("bound", "noted"), [(2.0, True), (0.5, False)])
+def test_a_share_above_one_is_said_to_be_an_error(
+    monkeypatch: pytest.MonkeyPatch, bound: float, noted: bool
+) -> None:
+    cost = SearchCost(7, 8, 56, 448, 1.0, bound)
+    monkeypatch.setattr(search, "measure_search", lambda *arrays: cost)
+    config = CHOICES["norm/rms_norm"]
+    view = view_search(PromptedModel("small", SpecificationRunner(config, weights(config)), (1, 2)))
+    assert any("measurement error" in note for note in view.notes) == noted
 
 
 def test_a_head_returns_the_average_and_not_the_value_of_the_best_key() -> None:
