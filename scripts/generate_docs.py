@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,13 @@ from python_page import python_page
 from recipes_page import recipes_page
 from server_page import server_page
 
-import pellucid
 from pellucid.cli.app import EXIT_CODES, leaf_commands, make_app
 from pellucid.cli.examples import EXAMPLES
 from pellucid.config import ModelConfig
 from pellucid.explain.formula import build_formula
 from pellucid.explain.trace import Trace
 from pellucid.interop import library
+from pellucid.lessons.ladder import find_lesson, lesson_sheets
 from pellucid.names import LETTERS, PARAMETERS_AND_VALUES, Name
 from pellucid.reference.op import Op
 from pellucid.reference.ops import table
@@ -38,7 +39,6 @@ from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
 from pellucid.reference.transformer import cache
 from pellucid.sheets.file import write_sheet
-from pellucid.sheets.make import make_sheet
 from pellucid.sheets.planted import answer_sheet, find_plants
 from pellucid.training.distributed.scaling import table as shares
 
@@ -94,16 +94,15 @@ def output(arguments: list[str], cwd: Path | None = None, code: int = 0) -> str:
 
 
 def marked_sheet() -> str:
-    """Returns what `pellucid mark` says of a learner who makes one mistake and goes on with its number."""
-    sheet = make_sheet(
-        pellucid.trace("abcd", "A B"),
-        ["blocks.0.attn.pattern[t=1]"],
-        stop=["blocks.0.attn.q", "blocks.0.attn.k"],
-        title="One row of attention",
-    )
+    """Returns what `pellucid mark` says of a learner of lesson 13 who makes one mistake, and goes on with its
+    number until the attention pattern."""
+    sheet = lesson_sheets(find_lesson(13))[0]
     plant = next(plant for plant in find_plants(sheet) if plant.mistake == "scores without 1/√D")
+    last = max(i for i, box in enumerate(sheet.boxes) if box.step == "blocks.0.attn.pattern")
+    answers = answer_sheet(sheet, plant).answers
+    done = {box.key: answers[box.key] for box in sheet.boxes[: last + 1]}
     with tempfile.TemporaryDirectory() as folder:
-        write_sheet(Path(folder) / "sheet.md", answer_sheet(sheet, plant))
+        write_sheet(Path(folder) / "sheet.md", replace(sheet, answers=done))
         return output(["mark", "sheet.md", "--no-record"], Path(folder), code=1)
 
 

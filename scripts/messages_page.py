@@ -21,6 +21,7 @@ BUILDERS = {
 }
 """Functions and subclasses that build an error, with its class and the message of their arguments."""
 TEXTS = {
+    "not_one_of": "{0} must be one of {{names}}; got {1}.",
     "unknown": "{0} must be one of {{names}}; got {1}.{{hint}}",
     "did_you_mean": "{{hint}}",
     "show": "{0}",
@@ -57,7 +58,7 @@ def messages_page(package: Path) -> Iterator[str]:
 def messages(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Yields the class and the message of every error that is built in a module."""
     for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             nodes = list(_own_nodes(function))
             for node in nodes:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
@@ -70,12 +71,12 @@ def messages(tree: ast.AST) -> Iterator[tuple[str, str]]:
                         yield kind, form.format(*(render(argument, values) for argument in node.args))
 
 
-def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+def _own_nodes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
     """Yields the nodes of a function in the order of the source, without those of functions inside it."""
     stack: list[ast.AST] = list(reversed(function.body))
     while stack:
         node = stack.pop()
-        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node
             stack += reversed(list(ast.iter_child_nodes(node)))
 

@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pellucid.lessons.ladder import find_lesson, lesson_sheets
+
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(path for path in ROOT.rglob("*.md") if ".venv" not in path.parts)
 
@@ -27,6 +29,17 @@ def test_readme_names_its_two_commands_and_fits_two_screens() -> None:
     assert "make test" in readme
     prose = re.sub(r"```.*?```", "", readme, flags=re.DOTALL)
     assert len(prose.splitlines()) < 60
+
+
+def test_the_marked_sheet_of_the_readme_is_the_one_that_the_command_above_it_makes() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (asked,) = re.findall(r"^pellucid sheet (lesson-\d+) -o sheet\.md", readme, re.MULTILINE)
+    sheet = lesson_sheets(find_lesson(asked))[0]
+    example = readme.partition("<!-- mark example -->")[2].partition("<!-- /mark example -->")[0]
+    assert f"$ pellucid mark sheet.md\n{sheet.title}\n" in example
+    for number, symbol in re.findall(r"^  \((\d+)\) (.+?)  ", example, re.MULTILINE):
+        assert sheet.boxes[int(number) - 1].symbol == symbol
+    assert f" of {len(sheet.boxes)} right" in example
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -75,8 +88,11 @@ def check(path, n):
     raise FileError(f"{path.name} is damaged: {why}" + (", not 4." if n else "."))
 def find(name):
     raise UsageError(unknown("a color", name, COLORS))
+async def open(name):
+    raise FileError(not_one_of("color", name, COLORS))
 """
     assert list(page.messages(ast.parse(source))) == [
         ("FileError", "{name} is damaged: it has {n} bytes[, not 4. | .]"),
         ("UsageError", "a color must be one of {names}; got {name}.{hint}"),
+        ("FileError", "color must be one of {names}; got {name}."),
     ]
