@@ -161,14 +161,15 @@ def test_a_short_request_behind_a_hundred_long_ones_is_before_all_that_came_late
         served.post("/v1/completions", **body)
         order.append(name)
 
+    sent = 0
     for name, count, body in (("earlier", 100, long), ("short", 1, short), ("later", 30, long)):
-        before = served.engine.in_flight
+        sent += count
         some = [threading.Thread(target=ask, args=(name, body)) for _ in range(count)]
         for thread in some:
             thread.start()
         threads += some
         if name != "later":
-            wait_until(lambda: served.engine.in_flight + len(order) >= before + count, 20)  # noqa: B023
+            wait_until(lambda: served.engine.in_flight + len(order) >= sent, 20)  # noqa: B023
     for thread in threads:
         thread.join()
     assert Counter(order) == {"earlier": 100, "short": 1, "later": 30}
