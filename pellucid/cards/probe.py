@@ -1,154 +1,89 @@
-"""What a wrong convention would cost: the loss on a text as given, and with one choice changed.
+"""The evidence of a text for how a model's weights are read: each other reading on the same text.
 
-Every alternative is a mistake that loads without an error, from the catalogue of `mistakes`: the program of
-the specification with a few steps replaced, run again from the first of them.
+The fast engine reads the text as given and with one choice changed. A difference decides where it is above 4
+standard errors; an alternative is read no further than where it is decided that it is worse.
 """
 
+import math
 import os
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from pellucid.config import ModelConfig
-from pellucid.errors import TokenError, UsageError
-from pellucid.format import format_bytes
-from pellucid.judge.mistakes import CONVENTIONS, Mistake, Program, Variant
-from pellucid.names import IGNORE_INDEX
+from pellucid.cards.difference import ERRORS, MeanDifference, measure_difference
+from pellucid.cards.probe_report import OtherReading, Probe, ReadingVerdict
+from pellucid.cards.readings import CONVENTIONS, Convention, ModelReading
+from pellucid.cards.text_reader import PIECE, ScoredPiece, TextReader, cut_rows, make_module
+from pellucid.cards.token_evidence import compare_beginnings, find_other_tokenizer
+from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
+from pellucid.format import format_bytes, pluralize
 from pellucid.pretrained import Pretrained, parameter_count
-from pellucid.reference.op import Array
-from pellucid.reference.tape import Tape
-from pellucid.reference.training import forward
-from pellucid.text.sample import SAMPLE, make_sample
+from pellucid.text.sample import make_sample
 from pellucid.text.tokenizer import Tokenizer
 
-MAX_TOKENS = 64
-UNNOTICED = 0.05
-"""A smaller difference in loss changes the perplexity by less than 5 %: it cannot be noticed in the text."""
+LARGE = 2**22
+"""Parameters from which on a text is read in float32, and not in float64."""
+MOST_TOKENS, QUICK_TOKENS = 3_000, 1_500
+"""Tokens of our own text that are read; of a given one, all."""
+PREDICTS = 0.75
+"""The fraction of ln V, the loss of a uniform guess, below which a model predicts a text: about the loss of
+knowing the frequency of each token."""
+FITS = 1.25
+"""How many times its entropy the loss of a model may be on a text of its own kind. On another kind a wrong
+reading, which is less sure of itself, may fit a little better than the right one."""
+MUCH = 0.2
+"""The fraction of the loss by which a reading is better that is believed on any text."""
+FEWEST_BLOCKS = 15
+"""Blocks after which an alternative is given up that the rest of the text would not decide either."""
+MOST_STEPS = 6
+"""How often the best alternative of a choice is replaced by one that is beyond it."""
+STEP = 0.05
+"""The fraction of a gain by which another is larger that counts as better."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model and a text to score; with `add_bos`, `bos` precedes the text and is not scored.
-
-    `variant` is the mistake that its program has, and `note` says which: "pairs for halves".
-    """
-
-    config: ModelConfig
-    weights: Mapping[str, Array]
-    ids: tuple[int, ...]
-    bos: int | None = None
-    add_bos: bool = False
-    note: str = ""
-    variant: Variant | None = None
-
-    @cached_property
-    def tape(self) -> Tape:
-        """The right program with its values."""
-        before = [self.bos] if self.add_bos and self.bos is not None else []
-        ids, targets = [*before, *self.ids[:-1]], [IGNORE_INDEX] * len(before) + list(self.ids[1:])
-        with np.errstate(all="ignore"):
-            return forward(self.config, self.weights, [ids], [targets])
-
-    def loss(self) -> float:
-        """Returns the loss averaged over the text's tokens but the first."""
-        if self.variant is None:
-            return float(self.tape["loss"])
-        with np.errstate(all="ignore"):  # a wrong convention may overflow, and its loss says so
-            return float(self.variant.rerun(self.tape)["loss"])
+@cache
+def read_prose() -> str:
+    """Returns our own text of some 2,900 tokens: a story, a deed, natural history, a play and verse, so that
+    rare words and words of long ago occur."""
+    return Path(__file__).with_name("prose.txt").read_text("utf-8")
 
 
-@dataclass(frozen=True)
-class AlternativeLoss:
-    """An alternative with its loss, or None where it does not apply to the model."""
-
-    alternative: str
-    loss: float | None
-
-
-@dataclass(frozen=True)
-class Probe:
-    """The loss as given, and with each alternative that applies, the most harmful first."""
-
-    loss: float
-    tokens: int
-    findings: tuple[AlternativeLoss, ...]
-    not_applied: tuple[str, ...]
-
-    def as_data(self) -> dict[str, Any]:
-        """Returns plain data; a loss that is not finite is None."""
-        alternatives = [
-            {
-                "alternative": f.alternative,
-                "loss": f.loss if f.loss is not None and np.isfinite(f.loss) else None,
-                "remark": remark(self.loss, f),
-            }
-            for f in self.findings
-        ]
-        about = {"tokens": self.tokens, "loss": self.loss}
-        return about | {"alternatives": alternatives, "not_applied": list(self.not_applied)}
-
-
-def make_case(
-    config: ModelConfig,
-    weights: Mapping[str, Array],
-    tokenizer: Tokenizer,
-    add_bos: bool = False,
-    text: str = SAMPLE,
-) -> Case:
-    """Returns a model and a text, with its weights in float64, shared by all alternatives."""
-    ids = encode_text(config, tokenizer, text)
-    bos = None if tokenizer.special.bos is None else tokenizer.id_of(tokenizer.special.bos)
-    held = {name: np.asarray(weights[name], dtype=np.float64) for name in config.parameters()}
-    return Case(config, held, tuple(ids), bos, add_bos)
-
-
-def encode_text(config: ModelConfig, tokenizer: Tokenizer, text: str) -> list[int]:
-    """Returns the ids of the beginning of a text; refuses one without a token that is predicted."""
-    ids = tokenizer.encode(text)[: min(MAX_TOKENS, config.context_length)]
-    if len(ids) < 2:
-        raise TokenError("a loss needs a text of at least two tokens.")
-    return ids
-
-
-def probe_model(
-    model: Pretrained, text: str | None = None, report: Callable[[AlternativeLoss], None] = lambda _: None
-) -> Probe:
-    """Returns the probe of a model on `text`, where the memory of this machine is enough for it."""
-    return probe(case_of(model, text), report)
+def choose_text(tokenizer: Tokenizer) -> str:
+    """Returns our own text, or a sample of what the tokenizer encodes where it does not know it."""
+    prose = read_prose()
+    try:
+        ids = tokenizer.encode(prose)
+    except PellucidError:
+        return make_sample(tokenizer)
+    return make_sample(tokenizer) if tokenizer.unknown_id in ids else prose
 
 
 def check_probe(model: Pretrained, text: str | None = None) -> str:
     """Returns why there is nothing to probe, "" where there is; raises where a text that was given cannot be
     read, or the memory of this machine is too small. Call it before the work."""
     if model.tokenizer is None:
-        return f"{model.name} has no tokenizer, so the probe cannot encode a text."
-    if model.config.context_length < 2:
+        return f"{model.name} has no tokenizer, so it cannot read a text."
+    if model.config.context_length - len(model.bos_ids) < 1 or model.config.context_length < 2:
         return f"{model.name} has a context of one token, so that there is no token that it predicts."
+    if model.config.mask.bidirectional_prefix:
+        return f"{model.name} lets tokens attend to later ones, so it predicts no text from left to right."
     if text is None and not make_sample(model.tokenizer):
         return f"{model.name} has no two tokens that a text can be made of: give one with --text."
-    if text is not None:
-        encode_text(model.config, model.tokenizer, text)
-    # float64 weights, a changed copy of some of them, and the values of one forward pass
-    needed, here = 14 * parameter_count(model.config.parameters()), _memory()
+    if text is not None and len(model.tokenizer.encode(text)) < 2:
+        raise TokenError("a loss needs a text of at least two tokens.")
+    # float32 weights, a changed copy of the largest, and the values of one forward pass
+    needed, here = 6 * parameter_count(model.config.parameters()), _memory()
     if here is not None and needed > here:
-        raise UsageError(
-            f"the probe computes in float64 and needs about {format_bytes(needed)} of memory for this model; "
+        raise ResourceError(
+            f"the probe computes in float32 and needs about {format_bytes(needed)} of memory for this model; "
             f"this machine has {format_bytes(here)}. Use a smaller model of the same family."
         )
     return ""
-
-
-def case_of(model: Pretrained, text: str | None = None) -> Case:
-    """Returns the case of a model that reads `text`, or a sample of what its tokenizer encodes."""
-    if why := check_probe(model, text):
-        raise UsageError(why)
-    tokenizer = model.need_tokenizer()
-    read = make_sample(tokenizer) if text is None else text
-    return make_case(model.config, model.weights, tokenizer, model.add_bos, read)
 
 
 def _memory() -> int | None:
@@ -159,83 +94,186 @@ def _memory() -> int | None:
         return None
 
 
-def measure_alternatives(given: Case) -> Iterator[AlternativeLoss]:
-    """Yields the loss of every alternative."""
-    for name, change in ALTERNATIVES.items():
-        if changed := change(given):
-            yield AlternativeLoss(f"{name}: {changed.note}" if changed.note else name, changed.loss())
-        else:
-            yield AlternativeLoss(name, None)
+def probe_model(
+    model: Pretrained,
+    text: str | None = None,
+    report: Callable[[str], None] = lambda _: None,
+    weights: Mapping[str, Any] | None = None,
+    device: Any = "cpu",
+    is_quick: bool = False,
+) -> Probe:
+    """Returns the probe of a model on `text`, all of it, or on our own; `report` is called with the label of
+    each alternative before it is read. `weights` are those of the model where they are held already; with
+    `is_quick`, our text is read to its middle."""
+    if why := check_probe(model, text):
+        raise UsageError(why)
+    tokenizer = model.need_tokenizer()
+    read = choose_text(tokenizer) if text is None else text
+    most = QUICK_TOKENS if is_quick else MOST_TOKENS
+    ids = tokenizer.encode(read)[: most if text is None else None]
+    given = ModelReading(model.config, dict(model.weights) if weights is None else weights)
+    comparison = TextComparison(given, ids, model.bos_ids, device)
+    found = comparison.compare_all(report)
+    further = None
+    if not found.reason:
+        report("bos")
+        further = compare_beginnings(comparison.module, model, read)
+    elif len(ids) > 1:
+        report("tokenizer")
+        further = find_other_tokenizer(comparison.base, ids)
+    if further:
+        reason = "" if further.fit is ReadingVerdict.BETTER else found.reason
+        found = replace(found, alternatives=(*found.alternatives, further), reason=reason)
+    ordered = sorted(found.alternatives, key=lambda one: -_harm(one))
+    return replace(found, alternatives=tuple(ordered))
 
 
-def probe(given: Case, seen: Callable[[AlternativeLoss], None] = lambda _: None) -> Probe:
-    """Measures all alternatives, and sorts them by damage; `seen` is called with each."""
-    loss, found = given.loss(), []
-    for finding in measure_alternatives(given):
-        seen(finding)
-        found.append(finding)
-    applied = [f for f in found if f.loss is not None]
-    applied.sort(key=lambda f: -abs(_damage(loss, f)))
-    return Probe(
-        loss, len(given.ids) - 1, tuple(applied), tuple(f.alternative for f in found if f.loss is None)
-    )
+def _harm(one: OtherReading) -> float:
+    return abs(one.difference.mean) if math.isfinite(one.difference.mean) else math.inf
 
 
-def _damage(loss: float, finding: AlternativeLoss) -> float:
-    assert finding.loss is not None
-    return finding.loss - loss if np.isfinite(finding.loss) else np.inf
+class TextComparison:
+    """A text under the given reading, beside which it is read under others."""
+
+    def __init__(self, given: ModelReading, ids: Sequence[int], before: Sequence[int], device: Any) -> None:
+        self.given, self.device = given, device
+        is_large = parameter_count(given.config.parameters()) > LARGE
+        self.dtype = torch.float32 if is_large else torch.float64
+        self.module = make_module(given, {}, given, device, self.dtype)
+        self.rows = cut_rows(ids, given.config.context_length, before)
+        self.base = TextReader(self.module, self.rows, with_entropy=True)
+        self.uniform = math.log(given.config.vocab_size)
+        """The loss of a uniform guess, ln V."""
+        self.middle = max((len(row.ids) for row in self.rows), default=0) // 2
+        """The place in a window from which on tokens are far."""
+
+    def read(self, other: ModelReading, with_entropy: bool = False) -> TextReader:
+        """Returns a reader of the text under another reading."""
+        held = dict(self.module.named_parameters())
+        module = make_module(other, held, self.given, self.device, self.dtype)
+        return TextReader(module, self.rows, with_entropy)
+
+    def compare_all(self, report: Callable[[str], None]) -> Probe:
+        """Returns the evidence on each choice. Where the model does not predict the text as given, an
+        alternative is read on only where it does, and nothing is called right."""
+        report("as given")
+        base = self.base.read_all()
+        loss, entropy = (float(some.mean()) if len(some) else math.nan for some in (base.nll, base.entropy))
+        predicts = loss < PREDICTS * self.uniform
+        found, not_applied = list[OtherReading](), list[str]()
+        for choice in CONVENTIONS:
+            others = choice.list_alternatives(self.given)
+            if not others:
+                not_applied.append(choice.name)
+            measured = list[tuple[ModelReading, OtherReading]]()
+            for other in others:
+                report(f"{choice.name}: {choice.compare(self.given, other)}")
+                measured.append((other, self.measure(choice, other, predicts)))
+            if any(one.fit is ReadingVerdict.BETTER for _, one in measured):
+                measured = self._improve(choice, measured)
+            found += [one for _, one in measured]
+        reason = ""
+        if not predicts and not any(one.fit is ReadingVerdict.BETTER for one in found):
+            reason = (
+                f"it does not predict this text under any reading: a loss of {loss:.2f} nats a token, and "
+                f"{self.uniform:.2f} for a uniform guess"
+            )
+        if len(base.nll) < 2:
+            reason = f"{pluralize(len(base.nll), 'token')} to predict"
+        precision = str(self.dtype).removeprefix("torch.")
+        return Probe(loss, entropy, len(base.nll), tuple(found), tuple(not_applied), reason, precision)
+
+    def measure(self, choice: Convention, other: ModelReading, predicts: bool = True) -> OtherReading:
+        """Returns the evidence on one alternative, read as far as it takes to decide."""
+        note, base, count = choice.compare(self.given, other), self.base.read_all(), 0
+        if self._attends_equally(other):
+            none = measure_difference(np.zeros_like(base.nll))
+            return OtherReading(choice.name, note, ReadingVerdict.UNDECIDED, none, key=choice.key)
+        reader = self.read(other)
+        while True:
+            read = reader.read_to(count + 1)
+            count = len(read.nll)
+            fit, difference, part = judge(read, base, self.middle)
+            if count >= self.base.count or fit is ReadingVerdict.RIGHT:
+                break
+            if is_futile(difference, self.base.count, choice.needs_distance):
+                break
+            if not predicts and count >= PIECE and not read.nll.mean() < PREDICTS * self.uniform:
+                break
+        is_over = count >= self.base.count
+        if fit is ReadingVerdict.BETTER and not (is_over and self._is_of_own_kind(other, read)):
+            fit = ReadingVerdict.UNDECIDED
+        if fit is ReadingVerdict.RIGHT and not predicts:
+            fit = ReadingVerdict.UNDECIDED
+        return OtherReading(choice.name, note, fit, difference, part, choice.key)
+
+    def _attends_equally(self, other: ModelReading) -> bool:
+        """Returns whether only the mask differs, and not within the windows that are read."""
+        mask, config = other.config.mask, replace(other.config, mask=self.given.config.mask)
+        if mask == self.given.config.mask or config != self.given.config or other.value:
+            return False
+        last, keys = np.array([2 * self.middle]), np.arange(2 * self.middle + 1)
+        return np.array_equal(mask.compute_mask(last, keys), config.mask.compute_mask(last, keys))
+
+    def _is_of_own_kind(self, other: ModelReading, read: ScoredPiece) -> bool:
+        """Returns whether an alternative predicts this text about as well as it expects to, or much better
+        than the given reading."""
+        loss = float(read.nll.mean())
+        if not loss < PREDICTS * self.uniform:
+            return False
+        if loss < (1 - MUCH) * float(self.base.read_all().nll.mean()):
+            return True
+        return loss <= FITS * float(self.read(other, with_entropy=True).read_all().entropy.mean())
+
+    def _improve(
+        self, choice: Convention, measured: list[tuple[ModelReading, OtherReading]]
+    ) -> list[tuple[ModelReading, OtherReading]]:
+        """Returns the alternatives of a choice with the best replaced by a better one that is beyond it, as
+        long as there is one: a base of 1,000,000 for 10,000 by steps of ten."""
+
+        best = find_best(measured)
+        rest = [one for one in measured if one is not best]
+        for _ in range(MOST_STEPS):
+            assert best is not None
+            beyond = [one for one in choice.list_alternatives(best[0]) if one.config != self.given.config]
+            better = find_best([(one, self.measure(choice, one)) for one in beyond])
+            if better is None or not better[1].difference.mean < (1 + STEP) * best[1].difference.mean:
+                break
+            best = better
+        return [*rest, best] if best else rest
 
 
-def remark(loss: float, finding: AlternativeLoss) -> str:
-    damage = _damage(loss, finding)
-    if abs(damage) < 1e-12:
-        return "no difference"
-    if abs(damage) < UNNOTICED:
-        return "not noticeable in the text"
-    if damage < 0:
-        return "lower: suspicious, as if it saw its targets"
-    return "looks like a worse model" if damage < 1 else "breaks the text"
+def find_best(some: Sequence[tuple[ModelReading, OtherReading]]) -> tuple[ModelReading, OtherReading] | None:
+    """Returns the first of the alternatives that fit best, None where none fits better."""
+    fitting = [one for one in some if one[1].fit is ReadingVerdict.BETTER]
+    most = min((one.difference.mean for _, one in fitting), default=0.0)
+    return next((one for one in fitting if one[1].difference.mean <= (1 - STEP) * most), None)
 
 
-def lines(done: Probe, width: int = 110) -> Iterator[str]:
-    first = max(len(f.alternative) for f in done.findings) + 2
-    yield f"loss over {done.tokens} tokens, in float64:"
-    yield f"{'as given':<{first}}{done.loss:>9.4f}"
-    for finding in done.findings:
-        assert finding.loss is not None
-        damage = finding.loss - done.loss
-        shown = f"{damage:>+12.2e}" if abs(damage) < 1e-4 else f"{damage:>+12.4f}"
-        yield f"{finding.alternative:<{first}}{finding.loss:>9.4f}{shown}  {remark(done.loss, finding)}"
-    if done.not_applied:
-        yield from textwrap.wrap(f"does not apply to this model: {'; '.join(done.not_applied)}.", width)
+def judge(read: ScoredPiece, base: ScoredPiece, middle: int) -> tuple[ReadingVerdict, MeanDifference, str]:
+    """Returns what the tokens that were read say, all together, the near and the far ones by themselves, with
+    the difference that decided and of which tokens it is."""
+    differences = read.nll - base.nll[: len(read.nll)]
+    is_far = read.position >= middle
+    whole = measure_difference(differences)
+    if not np.isfinite(differences).all():
+        return ReadingVerdict.RIGHT, whole, ""
+    measured = [(whole, "")]
+    if is_far.any():
+        measured += [(measure_difference(differences[is_far]), "far tokens")]
+        measured += [(measure_difference(differences[~is_far]), "near tokens")]
+    decided = [one for one in measured if one[0].decides]
+    signs = {difference.decides for difference, _ in decided}
+    if len(signs) != 1:
+        return ReadingVerdict.UNDECIDED, whole, ""
+    return ReadingVerdict.RIGHT if signs == {1} else ReadingVerdict.BETTER, *decided[0]
 
 
-# ---- the alternatives
-
-Change = Callable[[Case], Case | None]
-
-
-def _apply_first_variant(mistake: Mistake) -> Change:
-    """Returns the change to the first variant of a mistake, None where it does not apply."""
-
-    def change(given: Case) -> Case | None:
-        variant = next(mistake(Program(given.tape, given.config)), None)
-        if variant is None:
-            return None
-        changed = replace(given, variant=variant, note=variant.note)
-        vars(changed)["tape"] = given.tape  # the right program is the same and need not run again
-        return changed
-
-    return change
-
-
-def toggle_bos(given: Case) -> Case | None:
-    if given.bos is None or len(given.ids) >= given.config.context_length:
-        return None
-    return replace(given, add_bos=not given.add_bos, note="omitted" if given.add_bos else "added")
-
-
-ALTERNATIVES: dict[str, Change] = {
-    name: _apply_first_variant(mistake) for name, mistake in CONVENTIONS.items()
-}
-ALTERNATIVES["bos"] = toggle_bos
+def is_futile(difference: MeanDifference, total: int, needs_distance: bool) -> bool:
+    """Returns whether the rest of a text would not decide either, as far as its beginning says."""
+    if difference.blocks < FEWEST_BLOCKS or (needs_distance and difference.tokens < 0.75 * total):
+        return False
+    if not difference.error:
+        return not needs_distance
+    errors = abs(difference.mean) / difference.error + 1
+    return errors * math.sqrt(total / difference.tokens) < ERRORS

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from pellucid.arguments import check_bool, check_function, check_int
+from pellucid.arguments import check_bool, check_function, check_int, check_text
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.engine import (
     backward_paths,
@@ -58,6 +58,7 @@ def verify(
     device: str | None = None,
     weights: str | None = None,
     step: int | None = None,
+    text: str | None = None,
     before: Callable[[Check | RunCheck], None] = lambda check: None,
     after: Callable[[Finding], None] = lambda finding: None,
 ) -> VerifyReport:
@@ -66,6 +67,9 @@ def verify(
     `model` is a loaded model or what `pellucid.load` takes; `device` is where the fast engine of a model that
     is loaded here runs, and `weights` how it holds its matrices ("int8", "int4", "file"). With `quick`, only
     the checks that take seconds are made. `before` and `after` are called for each check, to show progress.
+
+    `text` is one of the kind that the model was trained on, all of which is read under every other
+    convention; by default it is English prose of ours.
 
     Of a run or its folder, one step is replayed and judged first, batch, loss, gradients and update, and the
     logged validation loss; then the newest model. `step` is the step to replay, by default one soon after a
@@ -84,7 +88,8 @@ def verify(
     if step is not None:
         step = check_int("step", step, least=0)
     opened = model if isinstance(model, Model) else load(model, device=device or "cpu", weights=weights)
-    subject = Subject(opened, is_quick=quick)
+    text = None if text is None else check_text("text", text)
+    subject = Subject(opened, is_quick=quick, evidence=text)
     on = subject.model.resolve_device()  # raises where the device cannot be used, before anything is measured
     checks, of_run = select_checks(check_bool("quick", quick), on.type), list[Finding]()
     if not isinstance(model, Model) and is_run(Path(model)):

@@ -49,12 +49,20 @@ LONGEST = 512
 
 class Subject:
     """A model that is verified; with a `config`, the excerpt of it that has these sizes. With `is_quick`, the
-    paths of a large model are run in the types that people use most."""
+    paths of a large model are run in the types that people use most. `evidence` is a text of the kind that it
+    was trained on, which decides how its weights are read."""
 
     def __init__(
-        self, model: Model, text: str = TEXT, config: ModelConfig | None = None, *, is_quick: bool = False
+        self,
+        model: Model,
+        text: str = TEXT,
+        config: ModelConfig | None = None,
+        *,
+        is_quick: bool = False,
+        evidence: str | None = None,
     ) -> None:
         self.model, self.text, self.config, self.is_quick = model, text, config or model.config, is_quick
+        self.evidence = evidence
         self._modules: dict[Any, Transformer] = {}
         self._programs: dict[Any, Tape] = {}
 

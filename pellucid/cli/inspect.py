@@ -1,24 +1,21 @@
 """`pellucid inspect`: the convention card of a model, and what a wrong convention would cost."""
 
-import itertools
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Json, ModelName
-
-if TYPE_CHECKING:
-    from pellucid.cards.probe import AlternativeLoss
+from pellucid.cli.options import Json, ModelName, read_text_option
 
 
 def inspect(
     model: ModelName,
     probe: Annotated[
-        bool, typer.Option("--probe", help="Measure what a wrong choice would do to the loss.")
+        bool, typer.Option("--probe", help="Read a text with each choice changed: does another fit better?")
     ] = False,
-    text: Annotated[str | None, typer.Option(help="The text that the probe reads.")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="The text that the probe reads, or the file of it: FILE.txt.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print every convention of a model that does not follow from its shapes, and why it matters."""
@@ -27,25 +24,31 @@ def inspect(
 
     from pellucid.cards.attention_distance import table
     from pellucid.cards.conventions import card, lines
-    from pellucid.cards.probe import case_of, check_probe, probe_model
-    from pellucid.cards.probe import lines as measured
     from pellucid.errors import UsageError
     from pellucid.workbench import is_config_only, open_model, read_config
 
     if text is not None and not probe:
         raise UsageError("--text is what the probe reads: give --probe with it.")
+    read = read_text_option(text)
     if is_config_only(model):
         if probe:
             raise UsageError(f"{model} is a config-only preset: without weights there is no loss to measure.")
-        found, why, shown = None, "", card(model, read_config(model))
+        found, shown = None, card(model, read_config(model))
     else:
         found = open_model(model)
-        why = check_probe(found, text) if probe else ""
         is_told = found.own_name in ("", found.short_name, PurePath(model).stem)
         shown = card(found.name if is_told else f"{found.name}: {found.own_name}", found.config, found)
+    why, done = "", None
+    if found and probe:
+        from pellucid.cards.probe import check_probe, choose_text, probe_model
+        from pellucid.cards.probe_report import lines as measured
+
+        why = check_probe(found, read)
     if not json:
         print(*lines(shown, width=_width()), sep="\n", flush=True)
-    done = probe_model(found, text, _count_alternatives()) if found and probe and not why else None
+    if found and probe and not why:
+        done = probe_model(found, read, _report)
+        _report("")
     if json:
         from json import dumps
 
@@ -58,23 +61,17 @@ def inspect(
     elif found and done:
         print("", *measured(done, width=_width()), sep="\n")
         if found.config.attention.form == "linear":
-            case = case_of(found, text)
-            print("", *table(found.config, case.weights, [list(case.ids)]), sep="\n")
+            tokenizer = found.need_tokenizer()
+            ids = tokenizer.encode(read or choose_text(tokenizer))[: min(64, found.config.context_length)]
+            print("", *table(found.config, found.weights, [ids]), sep="\n")
+    if done and done.better:
+        raise typer.Exit(1)
 
 
-def _count_alternatives() -> Callable[["AlternativeLoss"], None]:
-    """Returns a callback that shows on a terminal how many alternatives are measured."""
-    from pellucid.cards.probe import ALTERNATIVES
-
-    counter = itertools.count(1)
-
-    def report(_: "AlternativeLoss") -> None:
-        count = next(counter)
-        if sys.stderr.isatty():
-            words = f"{count} of {len(ALTERNATIVES)} " if count < len(ALTERNATIVES) else ""
-            print(f"\r{words}", end="", file=sys.stderr, flush=True)
-
-    return report
+def _report(label: str) -> None:
+    """Shows on a terminal what is read; with an empty label, nothing any more."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[2K{label}", end="", file=sys.stderr, flush=True)
 
 
 def _width() -> int:

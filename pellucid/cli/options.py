@@ -210,3 +210,14 @@ def choose_weights(weights: str | None, device: str, dtype: str) -> str | None:
     """Returns how a command that decodes holds the matrices where nothing is said: on a CPU as the file has
     them, which takes less memory and time than floats."""
     return "auto" if weights is None and (device, dtype) == ("cpu", "float32") else weights
+
+
+def read_text_option(given: str | None) -> str | None:
+    """Returns a text that was given as an option, or that of the file which it names: FILE.txt."""
+    if given is None or not given.endswith(".txt"):
+        return given
+    from pathlib import Path
+
+    from pellucid.files import read_text
+
+    return read_text(Path(given))

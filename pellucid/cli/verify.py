@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pellucid.cli.options import Device, Json, ModelName, Weights
+from pellucid.cli.options import Device, Json, ModelName, Weights, read_text_option
 
 if TYPE_CHECKING:
     from pellucid.checks.check import Check
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 COLORS = {
     "EQUAL": "green",
+    "RIGHT": "green",
     "NOISE": "cyan",
     "NO_BUG_SEEN": "cyan",
     "LOW_PRECISION": "bold red",
@@ -41,6 +42,10 @@ def verify(
             max=10**15,
         ),
     ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="A text of the kind that the model was trained on, or the file of it: FILE.txt."),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also what each check measured, its budget and its time.")
     ] = False,
@@ -51,14 +56,23 @@ def verify(
     Of a run's folder, first one of its steps is replayed and judged: batch, loss, gradients, clipping, update
     and validation loss; then its newest model.
 
-    equal: within the tolerance. noise: within what rounding explains. BUG: neither; the first wrong value is
-    named. The exit code is 1 where there is a bug.
+    equal: within the tolerance. noise: within what rounding explains. right: each other convention that a
+    text can tell apart is worse on it. BUG: none of these; the first wrong value is named. cannot tell: with
+    what would decide. The exit code is 1 where there is a bug.
     """
     from pellucid.checks.catalogue import verify
 
+    read = read_text_option(text)
     with _progress(json) as (console, before, after):
         report = verify(
-            model, quick=quick, device=device, weights=weights, step=step, before=before, after=after
+            model,
+            quick=quick,
+            device=device,
+            weights=weights,
+            step=step,
+            text=read,
+            before=before,
+            after=after,
         )
     if console is not None:
         lines = [f"{model}: {report.summary()}", *report.lines(verbose)[1:]]

@@ -16,6 +16,8 @@ class Verdict(StrEnum):
 
     EQUAL = "equal"
     """Within the tolerance for float64, or bit for bit where that is claimed."""
+    RIGHT = "right"
+    """Every other reading that a text can tell apart from the given one is worse on it."""
     NOISE = "noise"
     """Different, and rounding explains how much."""
     LOW_PRECISION = "low precision"
@@ -40,6 +42,7 @@ class Verdict(StrEnum):
 _SEVERITY = (
     Verdict.SKIPPED,
     Verdict.EQUAL,
+    Verdict.RIGHT,
     Verdict.NOISE,
     Verdict.NO_BUG_SEEN,
     Verdict.UNKNOWN,
@@ -67,6 +70,8 @@ class Finding:
     allowed: str = ""
     """The error budget, with its unit."""
     seconds: float = 0.0
+    undecided: tuple[str, ...] = ()
+    """What a check could not decide, of the things that it judges."""
 
     def lines(self, is_verbose: bool = False) -> list[str]:
         """Returns the finding of a check as text: one line, and the message about a bug; where it is verbose,
@@ -92,6 +97,7 @@ class Finding:
             "at": self.at,
             "message": self.message,
             "seconds": round(self.seconds, 3),
+            "undecided": list(self.undecided),
         }
 
 
@@ -148,6 +154,9 @@ class VerifyReport:
         seconds = sum(finding.seconds for finding in self.findings)
         text = f"{pluralize(len(self.findings) - len(skipped), 'check')} in {seconds:.0f} s"
         text += f"; not checked: {', '.join(skipped)}" if skipped else ""
+        unknown = [one.name for one in self.findings if one.verdict is Verdict.UNKNOWN]
+        unknown += [f"{len(one.undecided)} of {one.name}" for one in self.findings if one.undecided]
+        text += f"; cannot tell: {', '.join(unknown)}" if unknown else ""
         if not self.bugs:
             return f"no bug found. {text}."
         names = ", ".join(f"{bug.name} (at {bug.at})" for bug in self.bugs)

@@ -67,7 +67,8 @@ class Transformer(nn.Module):
     def from_weights(
         cls, config: ModelConfig, weights: Weights, device: Any = "cpu", dtype: torch.dtype = torch.float32
     ) -> Self:
-        """Returns a model with these weights; a `QuantizedWeight` becomes a `QuantizedTensor`.
+        """Returns a model with these weights; a `QuantizedWeight` becomes a `QuantizedTensor`, and a
+        `Parameter` of this type is shared.
 
         It is built on the device "meta" and filled one parameter at a time, so that at most one weight exists
         twice.
@@ -392,7 +393,9 @@ def _read_weight(weights: Weights, name: str, shape: tuple[int, ...]) -> Any:
 
 
 def _load_weight(weight: Any, name: str, device: Any, dtype: torch.dtype) -> nn.Parameter | QuantizedTensor:
-    """Returns a copy of a weight as a module holds it."""
+    """Returns a copy of a weight as a module holds it, or the parameter that another module holds."""
+    if isinstance(weight, nn.Parameter):
+        return weight
     if isinstance(weight, QuantizedWeight) and is_quantizable(name, weight.shape):
         return QuantizedTensor.from_weight(weight, device, dtype)
     parameter = torch.empty(weight.shape, dtype=dtype, device=device)

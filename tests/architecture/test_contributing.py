@@ -120,7 +120,7 @@ def test_it_is_verified() -> None:
     for check in CHECKS:
         if check.quick:
             finding = check.measure(subject)
-            assert finding.verdict in ("equal", "noise", "skipped"), f"{check.name}: {finding}"
+            assert finding.verdict in ("equal", "noise", "skipped", "cannot tell"), f"{check.name}: {finding}"
 
 
 @pytest.mark.usefixtures("_added")

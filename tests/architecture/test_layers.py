@@ -277,7 +277,7 @@ def test_no_command_without_torch_imports_torch() -> None:
     script = (
         "import sys, pellucid.cli, pellucid.workbench, pellucid.cost, pellucid.judge.mistakes, "
         "pellucid.explain.overview, pellucid.explain.trace_file, pellucid.judge.replay, "
-        "pellucid.judge.judge_run, pellucid.judge.recorded, pellucid.cards.probe, "
+        "pellucid.judge.judge_run, pellucid.judge.recorded, pellucid.cards.readings, "
         "pellucid.cards.conventions, pellucid.interop.resolve, pellucid.interop.gguf, "
         "pellucid.lessons.covers, pellucid.lessons.terminal, pellucid.server.serve_app, "
         "pellucid.server.serve, pellucid.server.explore\n"

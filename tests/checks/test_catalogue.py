@@ -47,7 +47,7 @@ def by_name(name: str) -> Check:
 def healthy(name: str, check: Check, finding: Finding) -> None:
     if finding.verdict == "skipped":
         assert (name == "abcd" and check.name in NOT_ABCD) or finding.measured.startswith(REASONS)
-    assert finding.verdict in ("equal", "noise", "skipped"), f"{finding.at}\n{finding.message}"
+    assert finding.verdict in ("equal", "noise", "skipped", "cannot tell"), f"{finding.at}\n{finding.message}"
     assert finding.measured and not finding.at and not finding.message
 
 
@@ -86,6 +86,7 @@ def test_every_claim_is_a_complete_sentence(check: Check) -> None:
         "returns",
         "encode",
         "follows",
+        "fits",
     }
     assert verbs & set(rest), "a claim needs a verb; add it here if it is another one"
 
@@ -142,7 +143,7 @@ def test_a_model_without_a_tokenizer_is_verified_on_ids() -> None:
     assert len(mute.ids) == LENGTH
     found = {check.name: check.measure(mute) for check in CHECKS if check.quick}
     for name in ("tokenizer", "tokenizer outside", "bos", "conventions"):
-        assert found.pop(name).measured.startswith("it has no tokenizer")
+        assert "has no tokenizer" in found.pop(name).measured
     assert {finding.verdict for finding in found.values()} <= {"equal", "noise", "skipped"}
     assert found["transformers"].verdict == "noise"
 

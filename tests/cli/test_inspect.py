@@ -12,6 +12,7 @@ from pellucid.cards import probe
 from pellucid.cli.inspect import inspect
 from pellucid.config import ModelConfig
 from pellucid.workbench import Model
+from tests.cards.trained import TEXT, read_as, train
 from tests.cli.test_export import save_tiny
 
 app = typer.Typer()
@@ -49,18 +50,27 @@ def test_the_probe_shows_the_loss_with_each_wrong_choice(home: Path) -> None:
     save_tiny(home / "mine")
     done = run("mine", "--probe", "--text", "a b c d e f")
     assert done.exit_code == 0
-    assert "loss over 5 tokens, in float64:\nas given " in done.stdout
+    assert "nats a token over 5 tokens, in float64;\nwith one choice changed, " in done.stdout
     assert "RoPE layout: pairs for halves" in done.stdout
-    assert "does not apply to this model: learned positions counted from 1; " in done.stdout
-
-
-def test_a_teaching_model_can_be_probed_as_well() -> None:
-    assert "no mask" in run("abcd", "--probe", "--text", "A B C D").stdout
+    assert "does not apply to this model: " in done.stdout and "learned positions; " in done.stdout
 
 
 def test_the_probe_reads_what_the_vocabulary_encodes() -> None:
     done = run("abcd", "--probe")
-    assert done.exit_code == 0 and "loss over 3 tokens" in done.stdout  # A B C D
+    assert done.exit_code == 0 and "over 3 tokens" in done.stdout  # A B C D
+    assert "cannot tell: it does not predict this text under any reading" in done.stdout
+
+
+def test_a_reading_that_fits_better_is_named_and_the_command_fails(home: Path, tmp_path: Path) -> None:
+    wrong = read_as(train(), positions={"kind": "rope", "base": 100_000.0})
+    Model(wrong).save(home / "wrong")
+    (tmp_path / "letters.txt").write_text(TEXT, "utf-8")
+    done = run("wrong", "--probe", "--text", str(tmp_path / "letters.txt"))
+    assert done.exit_code == 1
+    shown = " ".join(done.stdout.split())
+    assert "another reading fits better: RoPE base: 10,000 for 100,000 (in config.json: rope_theta)" in shown
+    Model(train()).save(home / "right")
+    assert run("right", "--probe", "--text", str(tmp_path / "letters.txt")).exit_code == 0
 
 
 def test_where_nothing_can_be_probed_the_card_says_so(home: Path) -> None:
@@ -84,7 +94,8 @@ def test_the_card_and_the_probe_as_data_are_json(home: Path) -> None:
         "label": "architecture", "value": "pellucid", "why": found["rows"][0]["why"], "formula": "",
     }  # fmt: skip
     assert found["probe"]["tokens"] == 3
-    assert all(isinstance(entry["loss"], float) for entry in found["probe"]["alternatives"])
+    assert all(isinstance(entry["difference"], float) for entry in found["probe"]["alternatives"])
+    assert found["probe"]["verdict"] == "cannot tell"
     assert "probe" not in json.loads(run("gpt2", "--json").stdout)
 
 

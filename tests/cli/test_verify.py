@@ -18,6 +18,7 @@ from pellucid.interop import huggingface
 from pellucid.interop.rope_layout import in_layout
 from pellucid.judge.verdict import Finding, Verdict, VerifyReport
 from pellucid.model import transformer
+from pellucid.text.sample import SAMPLE
 from tests.checks.trained import trained
 from tests.cli import container
 from tests.cli.commands import Shell
@@ -54,9 +55,9 @@ def test_json_is_one_line_for_each_check(shell: Shell) -> None:
     assert [line["check"] for line in found] == QUICK
     for line in found:
         assert set(line) == {
-            "check", "claim", "budget", "verdict", "measured", "at", "message", "seconds",
+            "check", "claim", "budget", "verdict", "measured", "at", "message", "seconds", "undecided",
         }  # fmt: skip
-        assert line["verdict"] in ("equal", "noise", "skipped")
+        assert line["verdict"] in ("equal", "noise", "skipped", "cannot tell")
         assert line["measured"] and not line["at"]
 
 
@@ -68,7 +69,7 @@ def test_the_text_has_each_verdict_and_a_summary(shell: Shell) -> None:
     skipped = [name for name in QUICK if f"skipped       {name} " in done.out]
     assert "chat template" in skipped and "specification" not in skipped
     assert summary.startswith(f"abcd: no bug found. {len(QUICK) - len(skipped)} checks in ")
-    assert summary.endswith(f" s; not checked: {', '.join(skipped)}.")
+    assert summary.endswith(f" s; not checked: {', '.join(skipped)}; cannot tell: conventions.")
     assert all(f" {name} " in done.out for name in QUICK)
 
 
@@ -121,7 +122,8 @@ def test_a_folder_whose_tensors_are_in_the_other_layout_exits_with_one(
     made = trained()
     _, turned = in_layout(made.config, made.weights, "pairs")
     huggingface.write(tmp_path / "broken", replace(made, weights=turned))
-    done = shell("verify", tmp_path / "broken", "--quick")
+    (tmp_path / "known.txt").write_text((SAMPLE + "\n") * 10, "utf-8")
+    done = shell("verify", tmp_path / "broken", "--quick", "--text", tmp_path / "known.txt")
     assert done.code == 1 and done.err == ""
     assert "BUG           conventions " in done.out
     assert "\n              BUG at convention: RoPE layout: pairs for halves\n" in done.out

@@ -1,91 +1,58 @@
-"""Checks that no other convention for these weights gives a clearly lower loss on a text."""
+"""Checks that no other convention for these weights fits a text better.
 
-import math
-from collections.abc import Iterator
-from dataclasses import replace
+It trusts the fast engine, which the checks before it judge, and nothing of the files that they do not.
+"""
 
-import numpy as np
-
-from pellucid.cards.probe import ALTERNATIVES, AlternativeLoss, Case, make_case
+from pellucid.cards.difference import ERRORS
+from pellucid.cards.probe import check_probe, probe_model
+from pellucid.cards.probe_report import Probe, ReadingVerdict, list_labels
 from pellucid.checks.check import Check, Subject
-from pellucid.errors import TokenError
 from pellucid.judge.verdict import Finding, Verdict
-from pellucid.names import IGNORE_INDEX
-from pellucid.reference.tape import Tape
-from pellucid.reference.training import forward
-from pellucid.text.sample import SAMPLE
-from pellucid.text.tokenizer import Tokenizer
-
-TOKENS = 24
-CLEARLY = 0.3
-"""How many nats lower the loss under another convention must be for this one to be a bug."""
-PREDICTS = 0.75
-"""The fraction of ln V, the loss of a uniform guess, below which a model predicts a text: about the loss of
-knowing the frequency of each token."""
-CHANGES_TASK = ("no mask", "mask one token ahead", "bos")
-"""These change the task, not how the weights are read."""
 
 
 def measure_other_conventions(subject: Subject) -> Finding:
-    """Compares the loss on a plain English text with the loss under every other convention."""
+    """Compares the loss of each token of a text with its loss under every other convention."""
     opened = subject.model.pretrained
-    if opened.tokenizer is None:
-        return Finding(Verdict.SKIPPED, "it has no tokenizer, so it cannot read text")
-    try:
-        given = _make_case(subject, opened.tokenizer, opened.add_bos)
-    except TokenError:
-        return Finding(Verdict.SKIPPED, "its tokenizer cannot encode English")
-    loss = given.loss()
-    others = list(_measure_others(given))
-    if not others:
-        return Finding(Verdict.SKIPPED, "no other convention applies")
-    nearest = min(others, key=lambda found: found.loss or 0.0)
-    assert nearest.loss is not None
-    measured = f"loss {loss:.4f}; nearest {nearest.loss:.4f} ({nearest.alternative}), of {len(others)}"
-    if min(loss, nearest.loss) > PREDICTS * math.log(subject.config.vocab_size):
-        return Finding(Verdict.SKIPPED, f"it does not predict English under any convention: {measured}")
-    if nearest.loss < loss - CLEARLY:
-        message = (
-            f"the loss is {loss:.4f}, and with another convention ({nearest.alternative}) it is "
-            f"{nearest.loss:.4f}: the weights were most likely made for that one."
-        )
-        return Finding(Verdict.BUG, measured, f"convention: {nearest.alternative}", message)
-    return Finding(Verdict.EQUAL if nearest.loss >= loss else Verdict.NOISE, measured)
+    if why := check_probe(opened, subject.evidence):
+        return Finding(Verdict.SKIPPED, why)
+    device = subject.model.resolve_device()
+    done = probe_model(
+        opened, subject.evidence, weights=subject.weights, device=device, is_quick=subject.is_quick
+    )
+    return describe_probe(done)
 
 
-def _make_case(subject: Subject, tokenizer: Tokenizer, add_bos: bool) -> Case:
-    """Returns the model and the text. A large model computes in float32, where a loss is off by 1e-5: that
-    takes half the memory and two thirds of the time."""
-    if not subject.is_large:
-        given = make_case(subject.config, subject.weights, tokenizer, add_bos)
-        return replace(given, ids=given.ids[:TOKENS])
-    ids = tokenizer.encode(SAMPLE)[:TOKENS]
-    if len(ids) < 2:
-        raise TokenError("a loss needs a text of at least two tokens.")
-    before = subject.model.pretrained.bos_ids
-    read, targets = [*before, *ids[:-1]], [IGNORE_INDEX] * len(before) + ids[1:]
-    weights = subject.float_weights()
-    given = Case(subject.config, weights, tuple(ids))
-    with np.errstate(all="ignore"):
-        tape = forward(subject.config, weights, [read], [targets], make_tape=lambda: Tape(np.float32))
-    vars(given)["tape"] = tape
-    return given
-
-
-def _measure_others(given: Case) -> Iterator[AlternativeLoss]:
-    """Yields the loss under each other convention that applies."""
-    for name, change in ALTERNATIVES.items():
-        if not name.startswith(CHANGES_TASK) and (changed := change(given)):
-            label = f"{name}: {changed.note}" if changed.note else name
-            loss = changed.loss()
-            yield AlternativeLoss(label, loss if math.isfinite(loss) else math.inf)
+def describe_probe(done: Probe) -> Finding:
+    """Returns the finding of a probe."""
+    measured = f"loss {done.loss:.4f} over {done.tokens:,} tokens"
+    if done.fit is ReadingVerdict.BETTER:
+        best = done.better[0]
+        by = f"{-best.difference.mean:.4f} ± {best.difference.error:.4f} nats a token"
+        where = f" (in config.json: {best.key})" if best.key else ""
+        message = f"with another convention, {best.label}{where}, the loss is lower by {by}: "
+        message += "the weights were most likely made for that one."
+        if best.choice == "tokenizer":
+            message = "the ids of the text mean no more to this model than other ids: "
+            message += "the tokenizer is most likely that of another model."
+        return Finding(Verdict.BUG, f"{measured}; lower by {by}", f"convention: {best.label}", message)
+    if done.reason:
+        return Finding(Verdict.UNKNOWN, done.reason)
+    undecided = tuple(one.label for one in done.undecided)
+    worse = len(done.alternatives) - len(undecided)
+    least, most = done.limits
+    measured += f"; {worse} of {len(done.alternatives)} others are worse"
+    if undecided:
+        measured += f"; cannot tell: {list_labels(done.undecided)}; {least:.1g} to {most:.1g} nats would show"
+    return Finding(
+        Verdict.RIGHT if worse else Verdict.UNKNOWN, measured, undecided=undecided if worse else ()
+    )
 
 
 CHECKS = (
     Check(
         "conventions",
-        "No other convention for these weights gives a clearly lower loss on a text.",
-        f"{CLEARLY:g} nats",
+        "No other convention for these weights fits a text better.",
+        f"{ERRORS:g} standard errors",
         measure_other_conventions,
     ),
 )
