@@ -134,7 +134,9 @@ def _print_hint(marking: "Marking", stage: int) -> None:
 
     first = marking.first_wrong or next((m for m in marking.boxes if m.grade is Grade.OPEN), None)
     if first is None:
-        print("Nothing is wrong, and no box is open.")
+        unread = [one.box.symbol for one in marking.boxes if one.grade is Grade.UNREADABLE]
+        what = f"not a number: {', '.join(unread)}" if unread else "Nothing is wrong, and no box is open"
+        _print_lines(f"{what}.")
         return
     _print_lines(make_hint(marking, first, stage))
 

@@ -18,6 +18,7 @@ import numpy as np
 from pellucid.dtypes import FLOAT_STORAGE, STORAGE, Array, decode
 from pellucid.errors import FileError, UsageError, file_error, quote, show
 from pellucid.files import Damaged, need, validating, whole_file
+from pellucid.format import format_bytes
 from pellucid.interop.folder import file_in, has_file, parse_table, read_table, write_table
 from pellucid.pretrained import Shape
 
@@ -45,6 +46,8 @@ def read_tensors(folder: Path, known: Types = FLOAT_STORAGE) -> dict[str, Stored
     """Returns the tensors of a folder: of `model.safetensors`, or of the shards in its index."""
     if has_file(folder, ONE_FILE):
         return read_file(file_in(folder, ONE_FILE), known)
+    if not has_file(folder, INDEX):
+        raise FileError(f"{folder} has no weights: neither {ONE_FILE} nor {INDEX}.")
     return read_shards(folder, INDEX, ".safetensors", partial(read_file, known=known))
 
 
@@ -90,6 +93,11 @@ def read_file(path: Path, known: Types = FLOAT_STORAGE) -> dict[str, StoredTenso
     except OSError as error:
         raise file_error("read", path, error) from None
     except (SafetensorError, ValueError) as error:
+        if "not fully covered" in str(error):
+            size = format_bytes(path.stat().st_size)
+            raise FileError(
+                f"{path} is cut short: it has {size}, and its header describes more. Copy it again, whole."
+            ) from None
         raise FileError(f"{path} is not a safetensors file: {quote(error)}.") from None
     with validating(path):
         entries = parse_table(header)

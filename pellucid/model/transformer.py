@@ -264,7 +264,8 @@ class Transformer(nn.Module):
             raise TokenError(f"ids must be integers [B T], at least one; got the shape {tuple(ids.shape)}.")
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= self.config.vocab_size:
-            raise TokenError(f"ids go from 0 to {self.config.vocab_size - 1}; got {low} to {high}.")
+            wrong = low if low < 0 else high
+            raise TokenError(f"ids go from 0 to {self.config.vocab_size - 1:,}; got {wrong:,}.")
         if ids.shape[1] > self.config.context_length:
             raise TokenError(
                 f"{ids.shape[1]} tokens do not fit this model's context of {self.config.context_length}."

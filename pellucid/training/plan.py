@@ -18,7 +18,7 @@ from pellucid.cost import (
 )
 from pellucid.data.sources.encoding import vocabulary_for
 from pellucid.errors import ConfigError
-from pellucid.format import format_bytes
+from pellucid.format import format_bytes, pluralize
 from pellucid.parts.dropouts import DropoutConfig
 
 UTILIZATION = 0.3
@@ -167,10 +167,11 @@ def plan_pretraining(
     epochs = tokens / text_tokens
     reasons = [
         f"a vocabulary of {config.vocab_size:,}, because {_why_vocabulary(text_bytes, config.vocab_size)}: "
-        f"about {text_tokens:,} tokens to train on",
-        f"{config.n_layer} layers of {config.d_model}, {count_parameters(config):,} parameters, "
+        f"about {pluralize(text_tokens, 'token')} to train on",
+        f"{pluralize(config.n_layer, 'layer')} of {config.d_model}, {count_parameters(config):,} parameters, "
         f"because {why}",
-        f"{steps:,} steps of {rows} × {config.context_length} tokens, {epochs:.1f} epochs, because {limit}",
+        f"{pluralize(steps, 'step')} of {rows} × {config.context_length} tokens, {epochs:.1f} epochs, "
+        f"because {limit}",
     ]
     if epochs > FRESH_EPOCHS and "dropout" not in shape:
         overrides["model.dropout"] = "bernoulli"

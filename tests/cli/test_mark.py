@@ -76,6 +76,8 @@ def test_a_hint_where_nothing_is_wrong_is_for_the_first_open_box(shell: Shell) -
     assert "meaning of L" in shell("mark", save(answer(L="")), "--hint", 1).out
     assert "Nothing is wrong" in shell("mark", save(answer(), "right.json"), "--hint", 1).out
     assert shell("mark", "right.json", "--hint", 5).code == 2
+    unread = shell("mark", save(answer(L="about 1"), "unread.json"), "--hint", 1)
+    assert unread.code == 1 and unread.out == "  not a number: L.\n"
 
 
 def test_json_is_the_marking(shell: Shell) -> None:

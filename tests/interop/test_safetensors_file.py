@@ -147,6 +147,16 @@ def test_a_broken_file_is_refused(tmp_path: Path, case: str) -> None:
         read_file(file_of(tmp_path / "a.safetensors", header, data))
 
 
+def test_a_file_that_is_cut_short_and_a_folder_without_weights_say_so(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"has no weights: neither model.safetensors nor"):
+        read_tensors(tmp_path)
+    path = tmp_path / "model.safetensors"
+    write_file(path, tensors())
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(FileError, match=r"is cut short: .*Copy it again, whole\."):
+        read_tensors(tmp_path)
+
+
 def test_too_many_tensors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pellucid.interop.safetensors_file.MAX_TENSORS", 3)
     write_file(tmp_path / "a.safetensors", tensors())
