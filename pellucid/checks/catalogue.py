@@ -18,7 +18,7 @@ from pellucid.checks.engine import (
     schedule,
 )
 from pellucid.checks.files import conventions, file_weights, saving, weights
-from pellucid.checks.generation import figures, generated, repeated, sampling
+from pellucid.checks.generation import figures, generated, proposals, repeated, sampling
 from pellucid.checks.outside import huggingface, llamacpp, prompts, tokens
 from pellucid.checks.training.run_subject import RunCheck
 from pellucid.checks.training.runs import verify_run
@@ -41,6 +41,7 @@ CHECKS: tuple[Check, ...] = (
     *generated.CHECKS,
     *sampling.CHECKS,
     *figures.CHECKS,
+    *proposals.CHECKS,
     *backward_paths.CHECKS,
     *gradients.CHECKS,
     *saving.CHECKS,

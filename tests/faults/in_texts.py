@@ -3,18 +3,19 @@ tokens, reused prefixes, seeds, rows of unequal lengths, and constrained output.
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pellucid.generation.ledger import token_text
 from pellucid.generation.samplers import chain, drawn_token, own_probabilities
-from pellucid.generation.strategies import sample
+from pellucid.generation.strategies import sample, speculate
 from pellucid.server.engine import alignment
 from tests.faults.fault import Patch, fault
 from tests.faults.in_generation import Wrong, around
 
 figures = functools.partial(fault, "generation", check="figures")
+proposals = functools.partial(fault, "generation", check="proposals")
 
 
 # ---- figures
@@ -94,3 +95,58 @@ def removed_mass_is_of_the_scores_after_the_sampler(patch: Patch) -> None:
         return (replace(one, mass=0.0) for one in right(name, before, after))
 
     around(patch, chain, "find_removals", wrong)
+
+
+# ---- proposed tokens
+
+
+@proposals(subject="llama", at="proposals.text[wrong=1,token=1]")
+def second_best_proposal_is_accepted(patch: Patch) -> None:
+    """A proposal is taken for the target's own token where it is one of the two most probable."""
+
+    def wrong(
+        right: Wrong, first: Any, logits: Any, state: Any, proposed: Sequence[int], wanted: Any
+    ) -> Iterator[Any]:
+        tokens = right(first, logits, state, proposed, wanted)
+        for row, token in enumerate(tokens):
+            is_near = row < len(proposed) and proposed[row] in logits[row].topk(2).indices.tolist()
+            if is_near and proposed[row] != token.id:
+                yield token._replace(id=proposed[row])
+                return
+            yield token
+
+    around(patch, speculate, "draw_while_accepted", wrong)
+
+
+@proposals(subject="long", at="proposals.text[wrong=1,token=2]")
+def rejected_proposal_is_kept_in_the_cache(patch: Patch) -> None:
+    """The keys and values of the first rejected token stay in place of the one that was chosen."""
+
+    def wrong(right: Wrong, self: Any, row: Any, *args: Any) -> None:
+        rewind = self.slots.rewind
+        with patch.context() as inner:
+            inner.setattr(
+                self.slots,
+                "rewind",
+                lambda slot, length: rewind(slot, min(length + 1, len(self.slots.tokens[slot]))),
+            )
+            right(self, row, *args)
+        self.slots.tokens[row.slot] = self.slots.tokens[row.slot][: len(row.tokens) - 1]
+
+    around(patch, speculate.Speculate, "_append", wrong)
+
+
+@proposals(subject="gpt2", at="proposals.accepted[wrong=…")
+def rejected_proposal_is_counted(patch: Patch) -> None:
+    """The accepted tokens of a step are counted with the one after them."""
+
+    def wrong(right: Wrong, step: int, proposer: str, proposed: Sequence[int], accepted: int) -> Any:
+        return right(step, proposer, proposed, min(accepted + 1, len(proposed)))
+
+    around(patch, speculate, "SpeculativeStep", wrong)
+
+
+@proposals(subject="bloom", at="proposals.steps[wrong=0]")
+def proposals_are_never_read(patch: Patch) -> None:
+    """Every text is generated as if nothing had been proposed."""
+    patch.setattr(speculate.Speculate, "drafts", lambda self: [])
