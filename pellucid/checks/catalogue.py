@@ -18,7 +18,15 @@ from pellucid.checks.engine import (
     schedule,
 )
 from pellucid.checks.files import conventions, file_weights, saving, weights
-from pellucid.checks.generation import figures, generated, proposals, repeated, sampling
+from pellucid.checks.generation import (
+    figures,
+    generated,
+    prefix_reuse,
+    proposals,
+    repeated,
+    sampling,
+    seeds,
+)
 from pellucid.checks.outside import huggingface, llamacpp, prompts, tokens
 from pellucid.checks.training.run_subject import RunCheck
 from pellucid.checks.training.runs import verify_run
@@ -40,8 +48,10 @@ CHECKS: tuple[Check, ...] = (
     *repeated.CHECKS,
     *generated.CHECKS,
     *sampling.CHECKS,
+    *seeds.CHECKS,
     *figures.CHECKS,
     *proposals.CHECKS,
+    *prefix_reuse.CHECKS,
     *backward_paths.CHECKS,
     *gradients.CHECKS,
     *saving.CHECKS,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pellucid.generation import slots
 from pellucid.generation.ledger import token_text
 from pellucid.generation.samplers import chain, drawn_token, own_probabilities
 from pellucid.generation.strategies import sample, speculate
@@ -15,6 +16,8 @@ from tests.faults.fault import Patch, fault
 from tests.faults.in_generation import Wrong, around
 
 figures = functools.partial(fault, "generation", check="figures")
+reused = functools.partial(fault, "generation", check="prefix reuse")
+seeded = functools.partial(fault, "generation", check="seeds")
 proposals = functools.partial(fault, "generation", check="proposals")
 
 
@@ -150,3 +153,45 @@ def rejected_proposal_is_counted(patch: Patch) -> None:
 def proposals_are_never_read(patch: Patch) -> None:
     """Every text is generated as if nothing had been proposed."""
     patch.setattr(speculate.Speculate, "drafts", lambda self: [])
+
+
+# ---- reused prefixes
+
+
+@reused(subject="llama", at="prefix reuse[shared=57,token=0]")
+def shared_prefix_is_counted_one_too_long(patch: Patch) -> None:
+    """Two prompts share one token more than are equal: before a border, a chunk whose last token differs."""
+    around(patch, slots, "count_equal", lambda right, one, other: right(one, other) + 1)
+
+
+@reused(subject="long", at="prefix reuse[shared=127,token=0]")
+def chunk_of_128_tokens_is_shared_where_127_are_equal(patch: Patch) -> None:
+    """The border after the common tokens is taken for the one before, where it is one token away."""
+    around(patch, slots.CacheSlots, "last_border", lambda right, self, length: right(self, length + 1))
+
+
+# ---- seeds
+
+
+@seeded(subject="gpt2", at="seeds.u[bit=32]")
+def seed_is_cut_to_32_bits(patch: Patch) -> None:
+    """Seeds that are equal in their lower 32 bits give one text."""
+    around(patch, chain, "draw_uniform", lambda right, seed, *key: right(seed % 2**32, *key))
+
+
+@seeded(subject="qwen2", at="seeds.u[bit=53]")
+def seed_is_read_as_a_float(patch: Patch) -> None:
+    """A seed of more than 53 bits is rounded to one that a float holds."""
+    around(patch, chain, "draw_uniform", lambda right, seed, *key: right(int(float(seed)), *key))
+
+
+@seeded(subject="bloom", at="seeds[11] again")
+def text_depends_on_when_it_was_drawn(patch: Patch) -> None:
+    """Each request has a key of its own beside its seed."""
+    calls: list[int] = []
+
+    def wrong(right: Wrong, seed: int, *key: int) -> float:
+        calls.append(1)
+        return float(right(seed + len(calls) // 40, *key))
+
+    around(patch, chain, "draw_uniform", wrong)
