@@ -16,6 +16,7 @@ from pellucid.checks.engine import (
     native,
     paths,
     schedule,
+    unequal_lengths,
 )
 from pellucid.checks.files import conventions, file_weights, saving, weights
 from pellucid.checks.generation import (
@@ -41,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     *engines.CHECKS,
     *paths.CHECKS,
     *schedule.CHECKS,
+    *unequal_lengths.CHECKS,
     *native.CHECKS,
     *gpu.CHECKS,
     *far_positions.CHECKS,

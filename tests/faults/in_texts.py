@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from pellucid.generation import slots
 from pellucid.generation.ledger import token_text
 from pellucid.generation.samplers import chain, drawn_token, own_probabilities
 from pellucid.generation.strategies import sample, speculate
+from pellucid.model.cache import Cache
+from pellucid.model.transformer import Transformer
 from pellucid.server.engine import alignment
 from tests.faults.fault import Patch, fault
 from tests.faults.in_generation import Wrong, around
@@ -18,6 +22,7 @@ from tests.faults.in_generation import Wrong, around
 figures = functools.partial(fault, "generation", check="figures")
 reused = functools.partial(fault, "generation", check="prefix reuse")
 seeded = functools.partial(fault, "generation", check="seeds")
+unequal = functools.partial(fault, "length", check="unequal lengths")
 proposals = functools.partial(fault, "generation", check="proposals")
 
 
@@ -195,3 +200,42 @@ def text_depends_on_when_it_was_drawn(patch: Patch) -> None:
         return float(right(seed + len(calls) // 40, *key))
 
     around(patch, chain, "draw_uniform", wrong)
+
+
+# ---- rows of unequal lengths
+
+
+def _choose_last(patch: Patch, choose: Callable[[int, int], int]) -> None:
+    """Makes `last_only` return the token at another place of a row: of its length, and of the widest one."""
+
+    def wrong(right: Wrong, self: Any, ids: Any, cache: Any, lengths: Any = None, last: bool = False) -> Any:
+        logits = right(self, ids, cache, lengths)
+        if not last:
+            return logits
+        widths = [ids.shape[1]] * len(ids) if lengths is None else lengths
+        places = [choose(width, ids.shape[1]) for width in widths]
+        return torch.stack([row[[place]] for row, place in zip(logits, places, strict=True)])
+
+    around(patch, Transformer, "forward_cached", wrong)
+
+
+@unequal(subject="llama", at="forward_cached[last_only=True,call=0,row=1]")
+def last_token_of_a_row_is_its_padding(patch: Patch) -> None:
+    """The last column is taken of every row, whatever its length."""
+    _choose_last(patch, lambda length, width: width - 1)
+
+
+@unequal(subject="gpt2", at="forward_cached[last_only=True,call=0,row=0]")
+def last_token_of_a_row_is_the_one_before(patch: Patch) -> None:
+    """The places of the last tokens are counted from 1."""
+    _choose_last(patch, lambda length, width: max(length - 2, 0))
+
+
+@unequal(subject="bloom", at="forward_cached[last_only=True,call=1,row=1]")
+def padding_stays_in_the_cache(patch: Patch) -> None:
+    """Each row is advanced by the width of the call, padding included."""
+
+    def wrong(right: Wrong, self: Any, counts: Any) -> None:
+        right(self, counts if isinstance(counts, int) else [max(counts)] * len(counts))
+
+    around(patch, Cache, "advance", wrong)
