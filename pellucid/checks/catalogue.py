@@ -20,6 +20,7 @@ from pellucid.checks.engine import (
 )
 from pellucid.checks.files import conventions, file_weights, saving, weights
 from pellucid.checks.generation import (
+    constrained,
     figures,
     generated,
     prefix_reuse,
@@ -54,6 +55,7 @@ CHECKS: tuple[Check, ...] = (
     *figures.CHECKS,
     *proposals.CHECKS,
     *prefix_reuse.CHECKS,
+    *constrained.CHECKS,
     *backward_paths.CHECKS,
     *gradients.CHECKS,
     *saving.CHECKS,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pellucid.generation import slots
+from pellucid.generation.constraints import token_mask
 from pellucid.generation.ledger import token_text
 from pellucid.generation.samplers import chain, drawn_token, own_probabilities
 from pellucid.generation.strategies import sample, speculate
@@ -23,6 +24,7 @@ figures = functools.partial(fault, "generation", check="figures")
 reused = functools.partial(fault, "generation", check="prefix reuse")
 seeded = functools.partial(fault, "generation", check="seeds")
 unequal = functools.partial(fault, "length", check="unequal lengths")
+constrained = functools.partial(fault, "generation", check="constrained")
 proposals = functools.partial(fault, "generation", check="proposals")
 
 
@@ -239,3 +241,74 @@ def padding_stays_in_the_cache(patch: Patch) -> None:
         right(self, counts if isinstance(counts, int) else [max(counts)] * len(counts))
 
     around(patch, Cache, "advance", wrong)
+
+
+# ---- constrained output
+
+
+@constrained(subject="llama", at="constrained.mask[regex=a(b|c)?1]")
+def constraint_is_complete_at_once(patch: Patch) -> None:
+    """Every state of a constraint is taken for one in which the text may end."""
+    patch.setattr(token_mask.TableConstraint, "is_complete", lambda self, state: True)
+
+
+@constrained(subject="gpt2", at="constrained.mask[regex=a(b|c)?1]")
+def token_is_allowed_that_leaves_no_room(patch: Patch) -> None:
+    """A token is allowed after which as many tokens are needed as were left before it."""
+    around(
+        patch,
+        token_mask.Constraint,
+        "compute_mask",
+        lambda right, self, state, left: right(self, state, left + 1),
+    )
+
+
+@constrained(subject="bloom", at="constrained.mask[regex=a(b|c)?1]")
+def longest_token_is_missing_from_masks(patch: Patch) -> None:
+    """Where several tokens may follow, the longest of them is never allowed."""
+
+    def wrong(right: Wrong, self: Any, state: int, left: int) -> Any:
+        mask = right(self, state, left)
+        if mask.sum() > 1:
+            mask[max(mask.nonzero()[0], key=lambda id: len(self.tokens.rest[id]))] = False
+        return mask
+
+    around(patch, token_mask.Constraint, "compute_mask", wrong)
+
+
+@constrained(subject="qwen2", at="constrained.text[regex=(red|green|blue)]")
+def text_stops_before_it_is_complete(patch: Patch) -> None:
+    """The stop tokens are allowed beside every mask."""
+
+    def wrong(right: Any, self: Any) -> Any:
+        allowed = right.__get__(self)
+        if allowed is not None:
+            allowed[list(self.stop_ids)] = True
+        return allowed
+
+    _change_allowed(patch, wrong)
+
+
+@constrained(subject="qwen3", at="constrained.text[regex=…")
+def text_cannot_be_completed_in_time(patch: Patch) -> None:
+    """A constraint is told that one token more is left than there is."""
+    right: Any = chain.ChainState.remaining
+    patch.setattr(chain.ChainState, "remaining", property(lambda self: right.__get__(self) + 1))
+
+
+@constrained(subject="gguf", at="constrained.text[regex=(red|green|blue)]")
+def constraint_has_no_mask(patch: Patch) -> None:
+    """Every token may follow, and the state of the constraint is not advanced."""
+    _change_allowed(patch, lambda right, self: None)
+    patch.setattr(chain.ChainState, "append", lambda self, id: self.new.append(id))
+
+
+@constrained(subject="mistral", at="constrained.text[regex=(red|green|blue)]")
+def mask_is_that_of_the_start(patch: Patch) -> None:
+    """The state of the constraint stays at its start."""
+    patch.setattr(chain.ChainState, "append", lambda self, id: self.new.append(id))
+
+
+def _change_allowed(patch: Patch, wrong: Callable[[Any, Any], Any]) -> None:
+    right: Any = chain.ChainState.allowed
+    patch.setattr(chain.ChainState, "allowed", property(lambda self: wrong(right, self)))
