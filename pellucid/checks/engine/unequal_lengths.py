@@ -54,15 +54,15 @@ def measure_lengths(subject: Subject) -> Finding:
 def read_rows(
     module: Transformer, ids: Array, calls: Sequence[Sequence[int]], last_only: bool
 ) -> Iterator[list[Array]]:
-    """Yields the logits [V] of each row's last token after every call; the last call says no lengths."""
+    """Yields the logits [V] of each row's last token after every call; the last call is given no lengths."""
     cache = Cache(module.config, len(ids), ids.shape[1], dtype=module.dtype, device=module.device)
     at = np.zeros(len(ids), int)
     for number, lengths in enumerate(calls):
         width = max(lengths)
         given = (at[:, None] + np.arange(width)) % ids.shape[1]  # padding is some other token
         tokens = torch.from_numpy(np.take_along_axis(ids, given, 1)).to(module.device)
-        told = None if number == len(calls) - 1 else list(lengths)
-        logits: Tensor = module.forward_cached(tokens, cache, told, last_only)
+        given_lengths = None if number == len(calls) - 1 else list(lengths)
+        logits: Tensor = module.forward_cached(tokens, cache, given_lengths, last_only)
         found = logits.double().cpu().numpy()
         yield [
             rows[0] if last_only else rows[length - 1] for rows, length in zip(found, lengths, strict=True)
@@ -85,7 +85,7 @@ def _describe(
 CHECKS = (
     Check(
         "unequal lengths",
-        "The logits of each row's last token, read with rows of other lengths, equal those without a cache.",
+        "Reading rows of unequal lengths gives each row's last token the logits that it has without a cache.",
         f"{TOLERANCE:.0e} of the largest logit in float64",
         measure_lengths,
     ),

@@ -21,7 +21,7 @@ BITS = (0, 16, 31, 32, 33, 40, 52, 53, 62)
 """Of a seed, each the only one in which a seed differs from `SEED`; beyond 52, a float does not hold it."""
 VOCABULARY = 256
 CERTAIN = 1e9
-"""Texts of which one is drawn, each as probable as another: two are equal by chance once in so many."""
+"""Equally probable texts of which one is drawn: two are equal by chance no more often than once in these."""
 TEMPERATURE = 1e6
 """The largest that may be given: it makes all tokens equally probable."""
 
