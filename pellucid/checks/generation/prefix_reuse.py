@@ -53,10 +53,11 @@ def measure_reuse(subject: Subject) -> Finding:
     if not gives_finite_logits(module):
         return Finding(Verdict.SKIPPED, NOT_FINITE)
     first = model.ids(longest)
+    parted = list(dict.fromkeys(border + more for border in borders for more in (1, 0, -1)))
     engine, reused = _make_engine(module, chunk), 0
     try:
         _read(engine, first)
-        for shared in (border + more for border in borders for more in (1, 0, -1)):
+        for shared in parted:  # the longest first, so that the one before has as much
             others = [(id + 1) % model.config.vocab_size for id in first[shared : shared + OWN]]
             prompt = [*first[:shared], *others]
             got, alone = _read(engine, prompt), _read(_make_engine(module, chunk), prompt)
@@ -65,7 +66,7 @@ def measure_reuse(subject: Subject) -> Finding:
             reused += alone.n_tokens - got.n_tokens
     except PellucidError as error:
         return Finding(Verdict.BUG, "a request failed", "prefix reuse", str(error))
-    measured = f"{3 * len(borders)} prompts, {reused:,} tokens reused in chunks of {chunk}"
+    measured = f"{len(parted)} prompts, {reused:,} tokens reused in chunks of {chunk}"
     return Finding(Verdict.EQUAL, measured)
 
 

@@ -31,6 +31,13 @@ def test_prompts_share_whole_chunks() -> None:
     assert finding.measured == "6 prompts, 70 tokens reused in chunks of 10"
 
 
+def test_a_prompt_that_parts_near_two_borders_is_read_once() -> None:
+    """Of chunks of 2 tokens, 3 are before the second border and behind the first."""
+    finding = measure(context_length=10)
+    assert finding.verdict == "equal", finding.at
+    assert finding.measured == "5 prompts, 12 tokens reused in chunks of 2"
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
