@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pellucid.generation import slots
-from pellucid.generation.constraints import token_mask
+from pellucid.generation.constraints import token_mask, token_table
 from pellucid.generation.ledger import token_text
 from pellucid.generation.samplers import chain, drawn_token, own_probabilities
 from pellucid.generation.strategies import sample, speculate
@@ -274,6 +274,17 @@ def longest_token_is_missing_from_masks(patch: Patch) -> None:
         return mask
 
     around(patch, token_mask.Constraint, "compute_mask", wrong)
+
+
+@constrained(subject="gguf", at="constrained.tokenizer[regex=…")
+def tokens_of_a_constraint_lose_their_space(patch: Patch) -> None:
+    """The space that a token begins with is no part of what it adds to the text."""
+
+    def wrong(right: Wrong, tokenizer: Any) -> Any:
+        first, rest = right(tokenizer)
+        return tuple(tuple(piece.strip(b" ") or piece for piece in some) for some in (first, rest))
+
+    around(patch, token_table, "_read_token_bytes", wrong)
 
 
 @constrained(subject="qwen2", at="constrained.text[regex=(red|green|blue)]")

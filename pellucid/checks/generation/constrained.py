@@ -1,15 +1,24 @@
-"""Checks constrained decoding: masks of allowed tokens against a search through all texts, and generated
-texts against what they must be, whether the model wants to end at once or never."""
+"""Checks constrained decoding: masks of allowed tokens against a search through all texts, texts of random
+tokens of the model's own tokenizer, and generated texts, whether the model wants to end at once or never."""
 
+from collections.abc import Sequence
 from functools import cache
 
+import numpy as np
 import torch
 
 from pellucid.checks.check import Check, Subject
-from pellucid.checks.generation.constraint_cases import CASES, MASK_CASES, TOKENS, ConstraintCase, MaskCase
+from pellucid.checks.generation.constraint_cases import (
+    CASES,
+    MASK_CASES,
+    OWN_CASES,
+    TOKENS,
+    ConstraintCase,
+    MaskCase,
+)
 from pellucid.checks.generation.reduced import ReducedModel, gives_finite_logits
 from pellucid.checks.generation.sampling import CANNOT_GENERATE, NOT_FINITE
-from pellucid.errors import PellucidError
+from pellucid.errors import PellucidError, TokenError
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.engine import Engine
 from pellucid.generation.handle import Handle
@@ -17,7 +26,7 @@ from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.transformer import Transformer
-from pellucid.text.tokenizer import Special
+from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.word_level import CharacterTokenizer
 
 STOP = "<end>"
@@ -31,14 +40,18 @@ SLOTS = 16
 
 
 def measure_constrained(subject: Subject) -> Finding:
-    """Judges the masks, which need no model, then texts of the first block with a tokenizer of its own."""
+    """Judges the masks, which need no model, then texts in the tokens of the model's tokenizer, and those
+    that the first block gives in the tokens of `TOKENS`."""
     compared = 0
     for given in MASK_CASES:
         found = compare_masks(given)
         if isinstance(found, Finding):
             return found
         compared += found
-    masks = f"{compared} masks"
+    walked = judge_walks(subject.model.pretrained.tokenizer, subject.model.stop)
+    if isinstance(walked, Finding):
+        return walked
+    masks = f"{compared} masks; {walked}"
     config, prefix = subject.config, subject.config.mask.bidirectional_prefix
     if prefix > config.context_length:
         return Finding(Verdict.EQUAL, f"{masks}; {CANNOT_GENERATE}")
@@ -102,6 +115,46 @@ def _describe_text(case: ConstraintCase, sampling: Sampling, text: Completion) -
         f"{sampling.max_new_tokens} tokens, ended by {text.finish}, and was to end {wish} as it may"
     )
     return Finding(Verdict.BUG, repr(text.text), f"constrained.text[{case.name}]", message)
+
+
+# ---- the model's own tokenizer
+
+
+def judge_walks(tokenizer: Tokenizer | None, stop: Sequence[int]) -> Finding | str:
+    """Returns how many texts of random allowed tokens are right by the tokenizer's own decoding; the finding
+    at the first that is not."""
+    if tokenizer is None:
+        return "it has no tokenizer"
+    done = 0
+    for case in OWN_CASES:
+        try:
+            ids = walk_masks(case, tokenizer, stop)
+        except TokenError:  # these tokens cannot spell it, or their texts depend on each other
+            continue
+        except PellucidError as error:
+            return Finding(Verdict.BUG, "no text", f"constrained.tokenizer[{case.name}]", str(error))
+        if not case.accepts(text := tokenizer.decode(ids)):
+            message = (
+                f"{case.name} allows the tokens {ids}, which are {text!r}, and not {case.example!r} alone"
+            )
+            return Finding(Verdict.BUG, repr(text), f"constrained.tokenizer[{case.name}]", message)
+        done += 1
+    return f"{done} of {len(OWN_CASES)} texts in its own tokens"
+
+
+def walk_masks(case: ConstraintCase, tokenizer: Tokenizer, stop: Sequence[int]) -> list[int]:
+    """Returns random tokens of the masks, without a stop token."""
+    constraint = compile_constraint(Sampling(**case.settings), tokenizer, tokenizer.vocab_size, stop)
+    assert constraint is not None
+    rng, state, ids = np.random.default_rng(0), constraint.start, list[int]()
+    left = constraint.count_needed(state) + MORE
+    while left and not constraint.must_end(state, left):
+        id = int(rng.choice(np.flatnonzero(constraint.compute_mask(state, left))))
+        if id in stop:
+            break
+        state, left = constraint.advance(state, id), left - 1
+        ids.append(id)
+    return ids
 
 
 # ---- masks

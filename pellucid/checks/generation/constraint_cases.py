@@ -87,6 +87,11 @@ CASES = (
     ConstraintCase({"anyOf": [_object("a", a={"type": "null"}), {"type": "string", "maxLength": 2}]}, '""'),
     ConstraintCase({"type": "array", "items": {"$ref": "#/$defs/p"}, "$defs": {"p": POINT}}, "[]"),
 )
+OWN_CASES = (
+    ConstraintCase(r"[a-zA-Z]{6,12}( [a-z]{3,8}){2,3}\.", "Abcdef abc abc."),
+    ConstraintCase(_object("n", n=INTEGER, s={"type": "string", "maxLength": 9}), '{"n":0}'),
+)
+"""What random tokens of the model's own tokenizer are to be."""
 EXTRA = (
     '": ',
     '", "',

@@ -9,7 +9,7 @@ import torch
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.generation.proposals import BIDIRECTIONAL
 from pellucid.checks.generation.reduced import LAYERS, ReducedModel, gives_finite_logits
-from pellucid.checks.generation.sampling import NO_ROOM, NOT_FINITE
+from pellucid.checks.generation.sampling import NOT_FINITE
 from pellucid.errors import PellucidError
 from pellucid.generation.engine import Engine
 from pellucid.generation.feed import Feed
@@ -41,7 +41,7 @@ def measure_reuse(subject: Subject) -> Finding:
         return Finding(Verdict.SKIPPED, BIDIRECTIONAL)
     chunk, borders = choose_borders(config.context_length, subject.is_large)
     if chunk < 2:
-        return Finding(Verdict.SKIPPED, NO_ROOM)
+        return Finding(Verdict.SKIPPED, "its context has no room for two chunks of a prompt")
     longest = borders[0] + 1 + OWN
     layers = 1 if subject.is_large else LAYERS
     model = ReducedModel(subject, layers=layers, vocabulary=VOCABULARY, context=longest + NEW)

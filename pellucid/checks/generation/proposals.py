@@ -8,7 +8,7 @@ import torch
 
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.generation.reduced import LAYERS, ReducedModel, gives_finite_logits
-from pellucid.checks.generation.sampling import NO_ROOM, NOT_FINITE
+from pellucid.checks.generation.sampling import NOT_FINITE
 from pellucid.errors import PellucidError
 from pellucid.generation.engine import Engine
 from pellucid.generation.ledger.entry import SpeculativeStep
@@ -51,7 +51,7 @@ def measure_proposals(subject: Subject) -> Finding:
         return Finding(Verdict.SKIPPED, BIDIRECTIONAL)
     new = min(TOKENS, config.context_length - PROMPT)
     if new < 3:
-        return Finding(Verdict.SKIPPED, NO_ROOM)
+        return Finding(Verdict.SKIPPED, "its context has no room for proposed tokens")
     layers = 1 if subject.is_large else LAYERS
     model = ReducedModel(subject, layers=layers, vocabulary=VOCABULARY, context=PROMPT + TOKENS)
     if not Cache(model.config, 1, PROMPT + new, device="meta").can_rewind:

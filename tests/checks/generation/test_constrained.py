@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from pellucid.checks.check import Check, Subject
-from pellucid.checks.generation.constrained import CHECKS, TextSearch
-from pellucid.checks.generation.constraint_cases import MASK_CASES
+from pellucid.checks.generation.constrained import CHECKS, TextSearch, judge_walks, walk_masks
+from pellucid.checks.generation.constraint_cases import MASK_CASES, OWN_CASES
+from pellucid.text.word_level import CharacterTokenizer
 from pellucid.workbench import Model
 from tests.interop.gguf import random_models
 
@@ -28,7 +29,18 @@ def test_a_healthy_model_gives_allowed_texts_where_it_has_room(more: dict[str, A
     given = random_models.model(random_models.LLAMA | {"n_layer": 1} | more, tokenizer=None)
     finding = CONSTRAINED.measure(Subject(Model(given)))
     assert finding.verdict == "equal", finding.at
-    assert finding.measured.startswith("488 masks; ") and finding.measured.endswith(end)
+    assert finding.measured.startswith("488 masks; it has no tokenizer; ") and finding.measured.endswith(end)
+
+
+def test_texts_of_random_tokens_are_right_in_the_models_own_tokenizer() -> None:
+    tokenizer = random_models.tokenizer()
+    assert judge_walks(tokenizer, [1, 2]) == "2 of 2 texts in its own tokens"
+    ids = walk_masks(OWN_CASES[0], tokenizer, [1, 2])
+    assert OWN_CASES[0].accepts(tokenizer.decode(ids))
+
+
+def test_a_tokenizer_that_cannot_spell_a_text_is_not_called_wrong() -> None:
+    assert judge_walks(CharacterTokenizer(tuple("abcd")), []) == "0 of 2 texts in its own tokens"
 
 
 def test_a_search_counts_the_tokens_that_complete_a_text() -> None:
