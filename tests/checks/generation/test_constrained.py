@@ -7,6 +7,8 @@ import pytest
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.generation.constrained import CHECKS, TextSearch, judge_walks, walk_masks
 from pellucid.checks.generation.constraint_cases import MASK_CASES, OWN_CASES
+from pellucid.generation.constraints import compile_constraint
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.word_level import CharacterTokenizer
 from pellucid.workbench import Model
 from tests.interop.gguf import random_models
@@ -35,8 +37,11 @@ def test_a_healthy_model_gives_allowed_texts_where_it_has_room(more: dict[str, A
 def test_texts_of_random_tokens_are_right_in_the_models_own_tokenizer() -> None:
     tokenizer = random_models.tokenizer()
     assert judge_walks(tokenizer, [1, 2]) == "2 of 2 texts in its own tokens"
-    ids = walk_masks(OWN_CASES[0], tokenizer, [1, 2])
-    assert OWN_CASES[0].accepts(tokenizer.decode(ids))
+    constraint = compile_constraint(
+        Sampling(**OWN_CASES[0].settings), tokenizer, tokenizer.vocab_size, [1, 2]
+    )
+    assert constraint is not None
+    assert OWN_CASES[0].accepts(tokenizer.decode(walk_masks(constraint, [1, 2])))
 
 
 def test_a_tokenizer_that_cannot_spell_a_text_is_not_called_wrong() -> None:
