@@ -16,9 +16,19 @@ from pellucid.checks.engine import (
     native,
     paths,
     schedule,
+    unequal_lengths,
 )
 from pellucid.checks.files import conventions, file_weights, saving, weights
-from pellucid.checks.generation import generated, repeated, sampling
+from pellucid.checks.generation import (
+    constrained,
+    figures,
+    generated,
+    prefix_reuse,
+    proposals,
+    repeated,
+    sampling,
+    seeds,
+)
 from pellucid.checks.outside import huggingface, llamacpp, prompts, tokens
 from pellucid.checks.training.run_subject import RunCheck
 from pellucid.checks.training.runs import verify_run
@@ -33,6 +43,7 @@ CHECKS: tuple[Check, ...] = (
     *engines.CHECKS,
     *paths.CHECKS,
     *schedule.CHECKS,
+    *unequal_lengths.CHECKS,
     *native.CHECKS,
     *gpu.CHECKS,
     *far_positions.CHECKS,
@@ -40,6 +51,11 @@ CHECKS: tuple[Check, ...] = (
     *repeated.CHECKS,
     *generated.CHECKS,
     *sampling.CHECKS,
+    *seeds.CHECKS,
+    *figures.CHECKS,
+    *proposals.CHECKS,
+    *prefix_reuse.CHECKS,
+    *constrained.CHECKS,
     *backward_paths.CHECKS,
     *gradients.CHECKS,
     *saving.CHECKS,

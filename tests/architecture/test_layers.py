@@ -29,10 +29,10 @@ LAYERS = (
     {"training"},
     {"sheets"},
     {"workbench"},
-    {"checks"},
     {"lessons", "lab"},
     {"explorer"},
     {"server"},
+    {"checks"},
     {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
