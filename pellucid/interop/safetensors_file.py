@@ -93,10 +93,11 @@ def read_file(path: Path, known: Types = FLOAT_STORAGE) -> dict[str, StoredTenso
     except OSError as error:
         raise file_error("read", path, error) from None
     except (SafetensorError, ValueError) as error:
-        if "not fully covered" in str(error):
-            size = format_bytes(path.stat().st_size)
+        size = path.stat().st_size
+        if size < (described := _count_bytes(path)):
             raise FileError(
-                f"{path} is cut short: it has {size}, and its header describes more. Copy it again, whole."
+                f"{path} is cut short: it has {format_bytes(size)} of the {format_bytes(described)} that its "
+                "header describes. Copy it again, whole."
             ) from None
         raise FileError(f"{path} is not a safetensors file: {quote(error)}.") from None
     with validating(path):
@@ -104,6 +105,18 @@ def read_file(path: Path, known: Types = FLOAT_STORAGE) -> dict[str, StoredTenso
         entries.pop("__metadata__", None)
         need(len(entries) <= MAX_TENSORS, f"it has {len(entries):,} tensors; the limit is {MAX_TENSORS:,}")
         return {name: _read_entry(name, entry, data, known) for name, entry in entries.items()}
+
+
+def _count_bytes(path: Path) -> int:
+    """Returns the size of a file by its header, 0 where it cannot be read."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        try:
+            entries = parse_table(file.read(min(length, MAX_INDEX_BYTES)))
+            ends = [entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"]
+            return 8 + length + int(max(ends, default=0))
+        except (Damaged, ValueError, TypeError, KeyError, IndexError):
+            return 0
 
 
 def _read_entry(name: str, entry: Any, data: Array, known: Types) -> StoredTensor:

@@ -133,7 +133,7 @@ BROKEN = {
     "no JSON": (b"{", b"", "not a safetensors file"),
     "duplicate": (TWICE, bytes(4), "comes twice"),
     "long name": ({"n" * 513: F32}, bytes(4), "513 characters"),
-    "past the end": ({"a": F32}, bytes(3), "not a safetensors file"),
+    "past the end": ({"a": F32}, bytes(3), "is cut short: it has 7. B of the 7. B"),
     "hole": ({"a": F32 | {"data_offsets": [4, 8]}}, bytes(8), "not a safetensors file"),
     "overflow": ({"a": F32 | {"shape": [1 << 62, 4]}}, bytes(4), "not a safetensors file"),
     "negative": ({"a": F32 | {"shape": [-1]}}, bytes(4), "not a safetensors file"),
