@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pellucid.format import pluralize
-from pellucid.judge.mistakes import CONVENTIONS, MISTAKES, SHEET_MISTAKES, resolve_mistake
+from pellucid.judge.mistakes import MISTAKES, SHEET_MISTAKES, resolve_mistake
 from pellucid.lessons.ladder import find_hidden_mistakes, find_lesson, lessons, make_sheets
 from pellucid.sheets.planted import PlantOutcome, find_plants, find_visible_mistakes, mark_plant
 from pellucid.sheets.sheet import Sheet
@@ -23,7 +23,6 @@ def list_catalogue() -> Iterator[str]:
         entry = SHEET_MISTAKES.get(name)
         caught = [f"marking ({entry.kind})"] if entry else []
         caught += ["compare and verify"] if name in MISTAKES else []
-        caught += ["inspect --probe"] if name in CONVENTIONS else []
         yield f"{name:<{width}}  {', '.join(caught)}" + (f": {entry.explanation}" if entry else "")
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from pellucid.cards.difference import ERRORS, MeanDifference, measure_difference
+from pellucid.cards.difference import BLOCK, ERRORS, MeanDifference, measure_difference
 from pellucid.cards.probe_report import OtherReading, Probe, ReadingVerdict
 from pellucid.cards.readings import CONVENTIONS, Convention, ModelReading
 from pellucid.cards.text_reader import PIECE, ScoredPiece, TextReader, cut_rows, make_module
@@ -42,6 +42,8 @@ FEWEST_BLOCKS = 15
 """Blocks after which an alternative is given up that the rest of the text would not decide either."""
 MOST_STEPS = 6
 """How often the best alternative of a choice is replaced by one that is beyond it."""
+SMALLEST = 1e-3
+"""Nats a token by which another reading has to be better: a tenth of a percent of the perplexity."""
 STEP = 0.05
 """The fraction of a gain by which another is larger that counts as better."""
 
@@ -132,6 +134,14 @@ def _harm(one: OtherReading) -> float:
     return abs(one.difference.mean) if math.isfinite(one.difference.mean) else math.inf
 
 
+class Candidate(NamedTuple):
+    """An alternative with its evidence, and what was read of it."""
+
+    reading: ModelReading
+    evidence: OtherReading
+    read: ScoredPiece
+
+
 class TextComparison:
     """A text under the given reading, beside which it is read under others."""
 
@@ -146,6 +156,8 @@ class TextComparison:
         """The loss of a uniform guess, ln V."""
         self.middle = max((len(row.ids) for row in self.rows), default=0) // 2
         """The place in a window from which on tokens are far."""
+        self.best: ScoredPiece | None = None
+        """What was read of the alternative that fits best."""
 
     def read(self, other: ModelReading, with_entropy: bool = False) -> TextReader:
         """Returns a reader of the text under another reading."""
@@ -165,13 +177,15 @@ class TextComparison:
             others = choice.list_alternatives(self.given)
             if not others:
                 not_applied.append(choice.name)
-            measured = list[tuple[ModelReading, OtherReading]]()
+            measured = list[Candidate]()
             for other in others:
                 report(f"{choice.name}: {choice.compare(self.given, other)}")
-                measured.append((other, self.measure(choice, other, predicts)))
-            if any(one.fit is ReadingVerdict.BETTER for _, one in measured):
-                measured = self._improve(choice, measured)
-            found += [one for _, one in measured]
+                measured.append(self.measure(choice, other, predicts=predicts))
+            if best := find_best(measured):
+                measured[measured.index(best)] = best = self._improve(choice, best)
+                if self.best is None or best.read.nll.mean() < self.best.nll.mean():
+                    self.best = best.read
+            found += [one.evidence for one in measured]
         reason = ""
         if not predicts and not any(one.fit is ReadingVerdict.BETTER for one in found):
             reason = (
@@ -183,29 +197,44 @@ class TextComparison:
         precision = str(self.dtype).removeprefix("torch.")
         return Probe(loss, entropy, len(base.nll), tuple(found), tuple(not_applied), reason, precision)
 
-    def measure(self, choice: Convention, other: ModelReading, predicts: bool = True) -> OtherReading:
-        """Returns the evidence on one alternative, read as far as it takes to decide."""
-        note, base, count = choice.compare(self.given, other), self.base.read_all(), 0
+    def measure(
+        self,
+        choice: Convention,
+        other: ModelReading,
+        base: ScoredPiece | None = None,
+        predicts: bool = True,
+    ) -> Candidate:
+        """Returns the evidence on one alternative beside the given reading, or beside the base; it is read as
+        far as it takes to decide."""
+        base = base or self.base.read_all()
+        note, count, total = choice.compare(self.given, other), 0, self.base.count
         if self._attends_equally(other):
             none = measure_difference(np.zeros_like(base.nll))
-            return OtherReading(choice.name, note, ReadingVerdict.UNDECIDED, none, key=choice.key)
+            equal = OtherReading(choice.name, note, ReadingVerdict.UNDECIDED, none, key=choice.key)
+            return Candidate(other, equal, base)
         reader = self.read(other)
         while True:
             read = reader.read_to(count + 1)
             count = len(read.nll)
             fit, difference, part = judge(read, base, self.middle)
-            if count >= self.base.count or fit is ReadingVerdict.RIGHT:
+            if count >= total or fit is ReadingVerdict.RIGHT:
                 break
-            if is_futile(difference, self.base.count, choice.needs_distance):
+            if is_futile(difference, total, choice.needs_distance) or self._is_beaten(read):
                 break
             if not predicts and count >= PIECE and not read.nll.mean() < PREDICTS * self.uniform:
                 break
-        is_over = count >= self.base.count
-        if fit is ReadingVerdict.BETTER and not (is_over and self._is_of_own_kind(other, read)):
+        is_whole = count >= total and -difference.mean >= SMALLEST
+        if fit is ReadingVerdict.BETTER and not (is_whole and self._is_of_own_kind(other, read)):
             fit = ReadingVerdict.UNDECIDED
         if fit is ReadingVerdict.RIGHT and not predicts:
             fit = ReadingVerdict.UNDECIDED
-        return OtherReading(choice.name, note, fit, difference, part, choice.key)
+        return Candidate(other, OtherReading(choice.name, note, fit, difference, part, choice.key), read)
+
+    def _is_beaten(self, read: ScoredPiece) -> bool:
+        """Returns whether an alternative is worse than one that was found to fit better."""
+        if self.best is None or len(read.nll) < BLOCK * FEWEST_BLOCKS:
+            return False
+        return judge(read, self.best, self.middle)[0] is ReadingVerdict.RIGHT
 
     def _attends_equally(self, other: ModelReading) -> bool:
         """Returns whether only the mask differs, and not within the windows that are read."""
@@ -225,29 +254,28 @@ class TextComparison:
             return True
         return loss <= FITS * float(self.read(other, with_entropy=True).read_all().entropy.mean())
 
-    def _improve(
-        self, choice: Convention, measured: list[tuple[ModelReading, OtherReading]]
-    ) -> list[tuple[ModelReading, OtherReading]]:
-        """Returns the alternatives of a choice with the best replaced by a better one that is beyond it, as
-        long as there is one: a base of 1,000,000 for 10,000 by steps of ten."""
-
-        best = find_best(measured)
-        rest = [one for one in measured if one is not best]
+    def _improve(self, choice: Convention, best: Candidate) -> Candidate:
+        """Returns the best alternative of a choice, or a better one that is beyond it, as long as there is
+        one: a base of 1,000,000 for 10,000 by steps of ten."""
+        tried = [self.given.config, best.reading.config]
         for _ in range(MOST_STEPS):
-            assert best is not None
-            beyond = [one for one in choice.list_alternatives(best[0]) if one.config != self.given.config]
-            better = find_best([(one, self.measure(choice, one)) for one in beyond])
-            if better is None or not better[1].difference.mean < (1 + STEP) * best[1].difference.mean:
+            beyond = [one for one in choice.list_alternatives(best.reading) if one.config not in tried]
+            tried += [one.config for one in beyond]
+            better = find_best([self.measure(choice, one, base=best.read) for one in beyond])
+            if better is None or -better.evidence.difference.mean < -STEP * best.evidence.difference.mean:
                 break
-            best = better
-        return [*rest, best] if best else rest
+            _, difference, part = judge(better.read, self.base.read_all(), self.middle)
+            note = choice.compare(self.given, better.reading)
+            evidence = replace(best.evidence, note=note, difference=difference, part=part)
+            best = Candidate(better.reading, evidence, better.read)
+        return best
 
 
-def find_best(some: Sequence[tuple[ModelReading, OtherReading]]) -> tuple[ModelReading, OtherReading] | None:
+def find_best(some: Sequence[Candidate]) -> Candidate | None:
     """Returns the first of the alternatives that fit best, None where none fits better."""
-    fitting = [one for one in some if one[1].fit is ReadingVerdict.BETTER]
-    most = min((one.difference.mean for _, one in fitting), default=0.0)
-    return next((one for one in fitting if one[1].difference.mean <= (1 - STEP) * most), None)
+    fitting = [one for one in some if one.evidence.fit is ReadingVerdict.BETTER]
+    most = min((one.evidence.difference.mean for one in fitting), default=0.0)
+    return next((one for one in fitting if one.evidence.difference.mean <= (1 - STEP) * most), None)
 
 
 def judge(read: ScoredPiece, base: ScoredPiece, middle: int) -> tuple[ReadingVerdict, MeanDifference, str]:
