@@ -281,7 +281,7 @@ class NativeDecoder:
         self._cover(max(positions, default=0) + 1)
         self._run(TokenCall(caches, described, tokens, np.array(wanted, np.int32)), logits, recorded)
         if recorded is not None:
-            self._tap(recorded, rows)
+            self._tap(recorded, rows, wanted)
             tap("logits", logits[None])
         return logits.to(self._dtype)
 
@@ -346,10 +346,16 @@ class NativeDecoder:
 
     # ---- recording
 
-    def _tap(self, recorded: "CallValues", rows: Sequence[tuple[Cache, Sequence[int]]]) -> None:
-        """Offers the values of the call to the recordings, in the order of computation."""
+    def _tap(
+        self,
+        recorded: "CallValues",
+        rows: Sequence[tuple[Cache, Sequence[int]]],
+        wanted: Sequence[int],
+    ) -> None:
+        """Offers the values of the call to the recordings, in the order of computation; the final norm is of
+        the wanted tokens alone."""
         for name, value in recorded.values():
-            tap(name, value)
+            tap(name, value[:, list(wanted)] if name == c.RECORDED[-1] else value)
         for index in range(self.config.n_layer):
             for cache, _ in rows:
                 if cache.ring is None:

@@ -165,3 +165,58 @@ def a_cached_key_is_rounded_twice(patch: Patch) -> None:
                 keys.copy_(keys.bfloat16().half())
 
     patch.setattr(NativeDecoder, "_run", wrong)
+
+
+@fault("kernel", subject="ours", check="native scheduled", at="logits of the last tokens alone")
+def logits_of_the_last_token_alone(patch: Patch) -> None:
+    """Where the logits of the last token alone are asked for, the compiled decoder's are 5 % too large."""
+    right = NativeDecoder._run
+
+    def wrong(self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
+        right(self, call, logits, recorded)
+        if recorded is None and len(call.wanted) < call.tokens.shape[1]:
+            logits *= 1.05
+
+    patch.setattr(NativeDecoder, "_run", wrong)
+
+
+@fault("kernel", subject="long", check="native prompt", at="logits of the last tokens alone")
+def a_long_call_for_its_last_token_alone(patch: Patch) -> None:
+    """A call of several blocks of tokens returns the last logits of the block before."""
+    right = NativeDecoder._run
+
+    def wrong(self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
+        if recorded is None and call.tokens.shape[1] > 64 and len(call.wanted) == 1:
+            call.wanted[0] -= 1
+        right(self, call, logits, recorded)
+
+    patch.setattr(NativeDecoder, "_run", wrong)
+
+
+@fault("kernel", subject="ours", check="native decoded", at="logits[threads=3]")
+def logits_on_three_threads(patch: Patch) -> None:
+    """On three threads or more the logits of the compiled decoder are 5 % too large."""
+    right = NativeDecoder._run
+
+    def wrong(self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
+        right(self, call, logits, recorded)
+        if call.structure.threads > 2:
+            logits *= 1.05
+
+    patch.setattr(NativeDecoder, "_run", wrong)
+
+
+@fault("kernel", subject="long", check="native prompt", at="logits[threads=")
+def tokens_that_four_threads_share(patch: Patch) -> None:
+    """On four threads, each of which takes tokens of its own, the attention scale is 1 % too large."""
+    right = NativeDecoder._run
+
+    def wrong(self: Any, call: Any, *given: Any) -> None:
+        before = self.model.scale
+        self.model.scale = before * (1.01 if (self.threads or 1) > 3 and call.tokens.shape[1] >= 64 else 1)
+        try:
+            right(self, call, *given)
+        finally:
+            self.model.scale = before
+
+    patch.setattr(NativeDecoder, "_run", wrong)

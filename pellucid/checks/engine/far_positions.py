@@ -77,7 +77,7 @@ def measure_far_decoding(subject: Subject) -> Finding:
             with torch.no_grad():
                 texts = _read_after(subject, module, start, past)
             tape = _make_program(subject, module, texts, past)
-            report = judge_values(subject.trace(tape, texts.ids[0]), texts.values)
+            report = judge_values(subject.trace(tape, texts.ids[0]), texts.values, texts.absent)
             if not report:
                 found = name_dtype(report.summarize(), dtype)
                 return Finding(
