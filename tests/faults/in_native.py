@@ -169,13 +169,13 @@ def a_cached_key_is_rounded_twice(patch: Patch) -> None:
 
 @fault("kernel", subject="ours", check="native scheduled", at="logits of the last tokens alone")
 def logits_of_the_last_token_alone(patch: Patch) -> None:
-    """Where the logits of the last token alone are asked for, the compiled decoder's are 5 % too large."""
+    """Where the logits of the last token alone are asked for, the compiled decoder's are 2 % too large."""
     right = NativeDecoder._run
 
     def wrong(self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
         right(self, call, logits, recorded)
         if recorded is None and len(call.wanted) < call.tokens.shape[1]:
-            logits *= 1.05
+            logits *= 1.02
 
     patch.setattr(NativeDecoder, "_run", wrong)
 
@@ -195,13 +195,13 @@ def a_long_call_for_its_last_token_alone(patch: Patch) -> None:
 
 @fault("kernel", subject="ours", check="native decoded", at="logits[threads=3]")
 def logits_on_three_threads(patch: Patch) -> None:
-    """On three threads or more the logits of the compiled decoder are 5 % too large."""
+    """On three threads or more the logits of the compiled decoder are 2 % too large."""
     right = NativeDecoder._run
 
     def wrong(self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
         right(self, call, logits, recorded)
         if call.structure.threads > 2:
-            logits *= 1.05
+            logits *= 1.02
 
     patch.setattr(NativeDecoder, "_run", wrong)
 
@@ -220,3 +220,27 @@ def tokens_that_four_threads_share(patch: Patch) -> None:
             self.model.scale = before
 
     patch.setattr(NativeDecoder, "_run", wrong)
+
+
+@fault("generation", subject="ours", check="generated", at="Model.generate[threads=3]")
+def scores_on_three_threads(patch: Patch) -> None:
+    """On three threads or more the logits of the compiled decoder are 2 % too large."""
+    logits_on_three_threads(patch)
+
+
+@fault("generation", subject="ours", check="generated", at="Model.generate[token=")
+def logits_of_every_call_of_the_compiled_decoder(patch: Patch) -> None:
+    """The compiled decoder's logits are 2 % too large, also where its own run is what is compared with."""
+    right = NativeDecoder._run
+
+    def wrong(self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
+        right(self, call, logits, recorded)
+        logits *= 1.02
+
+    patch.setattr(NativeDecoder, "_run", wrong)
+
+
+@fault("generation", subject="int8", check="generated", at="Model.generate[token=")
+def logits_of_the_compiled_decoder_with_quantized_weights(patch: Patch) -> None:
+    """With quantized weights the compiled decoder's logits are 2 % too large, beside what it rounds."""
+    logits_of_every_call_of_the_compiled_decoder(patch)
