@@ -14,6 +14,7 @@ from pellucid.checks.engine import (
     gradients,
     int8_cache,
     native,
+    native_far,
     paths,
     schedule,
 )
@@ -34,6 +35,7 @@ CHECKS: tuple[Check, ...] = (
     *paths.CHECKS,
     *schedule.CHECKS,
     *native.CHECKS,
+    *native_far.CHECKS,
     *gpu.CHECKS,
     *far_positions.CHECKS,
     *int8_cache.CHECKS,
@@ -104,6 +106,6 @@ def verify(
 
 def select_checks(quick: bool, device: str = "cpu") -> list[Check]:
     """Returns the checks that `verify` runs on a healthy model."""
-    own = {"cpu": native.CHECKS, "cuda": gpu.CHECKS}
+    own = {"cpu": (*native.CHECKS, *native_far.CHECKS), "cuda": gpu.CHECKS}
     others = {check.name for kind, checks in own.items() if kind != device for check in checks}
     return [check for check in CHECKS if (check.quick or not quick) and check.name not in others]

@@ -244,3 +244,30 @@ def logits_of_every_call_of_the_compiled_decoder(patch: Patch) -> None:
 def logits_of_the_compiled_decoder_with_quantized_weights(patch: Patch) -> None:
     """With quantized weights the compiled decoder's logits are 2 % too large, beside what it rounds."""
     logits_of_every_call_of_the_compiled_decoder(patch)
+
+
+def attend_to_newest(patch: Patch, most: int) -> None:
+    """Makes calls with more keys than `most` see the newest of them alone."""
+    right = NativeDecoder._run
+
+    def wrong(self: Any, call: Any, *given: Any) -> None:
+        before = self.model.window
+        self.model.window = most if call.tokens[1].max() >= most else before
+        try:
+            right(self, call, *given)
+        finally:
+            self.model.window = before
+
+    patch.setattr(NativeDecoder, "_run", wrong)
+
+
+@fault("length", subject="far", check="native far", at="blocks.0.attn.past_k … z")
+def newest_300_keys_of_the_compiled_decoder(patch: Patch) -> None:
+    """The compiled decoder attends to the newest 300 keys."""
+    attend_to_newest(patch, 300)
+
+
+@fault("length", subject="far", check="native far", at="blocks.0.attn.past_k … z")
+def newest_2000_keys_of_the_compiled_decoder(patch: Patch) -> None:
+    """The compiled decoder attends to the newest 2,000 keys of a context of 2,048."""
+    attend_to_newest(patch, 2000)

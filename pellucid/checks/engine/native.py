@@ -43,6 +43,7 @@ from pellucid.reference.op import Array
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.quantization import round_activations
 from pellucid.reference.tape import Step, Tape
+from pellucid.reference.training import forward
 from pellucid.workbench.engines import with_values
 
 FLOATS = (
@@ -146,10 +147,16 @@ def judge_decoded(
     texts: RecordedTexts,
     cache_dtype: torch.dtype,
     rounds_inputs: bool = True,
+    past: dict[str, Array] | None = None,
 ) -> RunReport:
     """Judges what a decoder computed for some texts by the specification's pass over them; `rounds_inputs`
-    says whether it rounds the inputs of products with quantized weights."""
-    program = subject.program_of(texts.ids)
+    says whether it rounds the inputs of products with quantized weights, `past` are the keys and values
+    that its cache held before."""
+    if past is None:
+        program = subject.program_of(texts.ids)
+    else:
+        weights = {name: subject.weights[name] for name in module.config.parameters()}
+        program = forward(module.config, weights, texts.ids, past=past)
     if "logits" not in texts.values:
         program = remove_logits(program)
     tape = hold_weights(with_values(program, module.weights()))
@@ -177,7 +184,10 @@ def read_rounded(
     seen = {program.resolve(name): value.value for name, value in recorded.items() if name in program}
     heads = [name.removesuffix(".z") for name in program.steps if name.endswith(".attn.z")]
     instead: dict[str, tuple[str, Callable[[Array], Array]]] = {
-        program.resolve(find_computed(name, program)): (name, partial(_round_cached, dtype=cache_dtype))
+        program.resolve(find_computed(name, program)): (
+            name if name not in program.steps else name.replace("_all", ".cached"),
+            partial(_round_cached, dtype=cache_dtype),
+        )
         for head in heads
         for name in (f"{head}.k_all", f"{head}.v_all")
     }

@@ -13,9 +13,9 @@ TIMES = 16.0
 FLOORS = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 1e-1}
 """Nats that are always allowed, where the uncached run happens to be exact."""
 CEILINGS = {torch.float64: 1e-8, torch.float32: 1e-3}
-"""Nats that are allowed at most, as a part of the largest logit: 0.01 nats in
-float32 where it is 10. Healthy random models in float32 are off by up to 1e-5 of it, those with weights × 10 by 1e-4; a
-run in 16 bits may be off by all of it, and is bounded by the same code's run in float32."""
+"""Nats that are allowed at most, as a part of the largest logit: 0.01 nats in float32 where it is 10. Healthy
+random models in float32 are off by up to 1e-5 of it, those with weights × 10 by 1e-4; a run in 16 bits may be
+off by all of it, and is bounded by the same code's run in float32."""
 ROUNDED = 2e-2
 """The same where a decoder in float32 rounds keys and values to 16 bits: it is off by up to 2e-3 of it."""
 LEAST_LOGIT = 10.0

@@ -85,5 +85,7 @@ def _read_at_once(decoder: Decoder, ids: list[int], cache_dtype: torch.dtype | N
             logits = decoder(torch.tensor([ids], device=decoder.device))[0]
         else:
             cache = Cache(decoder.config, 1, len(ids), dtype=cache_dtype, device=decoder.device)
-            logits = decoder.forward_packed([(cache, ids)], range(len(ids)))
+            reads_one = cache.ring is not None and isinstance(decoder, Transformer)
+            parts = [[id] for id in ids] if reads_one else [ids]  # a ring rounds what later calls read
+            logits = torch.cat([decoder.forward_packed([(cache, part)], range(len(part))) for part in parts])
     return np.asarray(logits.double().cpu().numpy())
