@@ -8,6 +8,7 @@ from pellucid.arguments import check_bool, check_function, check_int
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.engine import (
     backward_paths,
+    edited,
     engines,
     far_positions,
     gpu,
@@ -37,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     *native.CHECKS,
     *native_far.CHECKS,
     *gpu.CHECKS,
+    *edited.CHECKS,
     *far_positions.CHECKS,
     *int8_cache.CHECKS,
     *repeated.CHECKS,

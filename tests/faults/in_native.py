@@ -271,3 +271,36 @@ def newest_300_keys_of_the_compiled_decoder(patch: Patch) -> None:
 def newest_2000_keys_of_the_compiled_decoder(patch: Patch) -> None:
     """The compiled decoder attends to the newest 2,000 keys of a context of 2,048."""
     attend_to_newest(patch, 2000)
+
+
+@fault("state", subject="ours", check="edited", at="blocks.0.attn_norm.weight before its edit")
+def norms_are_copied_once(patch: Patch) -> None:
+    """The compiled decoder of a bfloat16 module keeps the gains that it copied before they were trained."""
+    patch.setattr(NativeDecoder, "refresh", lambda self: None)
+
+
+@fault("state", subject="int8", check="edited", at="embed.weight.integers before its edit")
+def integers_are_packed_once(patch: Patch) -> None:
+    """The compiled decoder keeps the integers that it packed before they were changed."""
+    patch.setattr(NativeDecoder, "refresh", lambda self: None)
+
+
+@fault("state", subject="ours", check="edited", at="blocks.0.attn.q_proj.weight before its edit")
+def float_matrices_are_copied_once(patch: Patch) -> None:
+    """The compiled decoder reads copies of the query projections, as they were when it was made."""
+    right = NativeDecoder._describe_layer
+
+    def wrong(self: Any, block: Any) -> Any:
+        layer, copied = right(self, block), block.attn.q_proj.weight.detach().clone()
+        self.kept.append(copied)
+        layer.q.data = copied.data_ptr()
+        return layer
+
+    patch.setattr(NativeDecoder, "_describe_layer", wrong)
+
+
+@fault("state", subject="ours", check="edited", at="edit of embedded")
+def edits_of_activations_are_not_seen(patch: Patch) -> None:
+    """The compiled decoder reads a text also where an edit changes one of its activations."""
+    patch.setattr(decoder, "is_explicit", lambda module: False)
+    patch.setattr(decoder, "begin_call", lambda module: None)
