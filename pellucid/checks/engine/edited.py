@@ -18,8 +18,9 @@ from pellucid.native.decoder import NativeDecoder
 
 COUNT = 6
 """Tokens that are read in one call, before a single one."""
-PART = 0.01
-"""How much of the change may be missing, where a decoder does not have the same bits from other addresses."""
+PART, NARROW_PART = 0.01, 0.1
+"""How much of the change may be missing, where a decoder does not have the same bits from other addresses;
+the second in bfloat16."""
 ACTIVATION = "embedded"
 
 
@@ -96,7 +97,8 @@ def _agrees(decoder: Decoder, before: Tensor, got: Tensor, wanted: Tensor) -> bo
     if not wanted.isfinite().all() or torch.equal(got, wanted):
         return True
     change = float((wanted - before).abs().max())
-    return not isinstance(decoder, NativeDecoder) and float((got - wanted).abs().max()) <= PART * change
+    allowed = (NARROW_PART if decoder.dtype == torch.bfloat16 else PART) * change
+    return not isinstance(decoder, NativeDecoder) and float((got - wanted).abs().max()) <= allowed
 
 
 def _list_parts(module: Transformer) -> dict[str, Tensor]:
@@ -124,7 +126,7 @@ CHECKS = (
     Check(
         "edited",
         "A text that is read after an edit of a weight or an activation equals that of a new decoder.",
-        "the same bits; else 1 % of the change",
+        "the same bits; of PyTorch and a GPU, 1 % of the change",
         measure_edited,
     ),
 )
