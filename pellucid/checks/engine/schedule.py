@@ -26,7 +26,7 @@ LONGEST = 40
 AFTER_CHUNK = 9
 """Tokens that are read after a chunk of the engine's own size."""
 THIRD = 3
-"""Of so many reads of several tokens, one asks for the logits of the last token alone."""
+"""One of this many reads of several tokens asks for the logits of the last token alone."""
 
 
 class Schedule:
