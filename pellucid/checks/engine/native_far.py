@@ -56,7 +56,8 @@ def measure_native_far(subject: Subject) -> Finding:
                 return replace(found, measured=f"in {name}: {found.measured}, after {start:,} keys")
             used.add(name, report, texts)
     found = used.summarize()
-    measured = f"{found.measured}, after {' and '.join(f'{start:,}' for start in starts)} keys"
+    after = " and ".join(f"{start:,}" for start in starts)
+    measured = f"{found.measured}, in the first layer after {after} keys"
     measured += f"; not after {', '.join(f'{start:,}' for start in omitted)}: too large" if omitted else ""
     return Finding(found.verdict, measured)
 
