@@ -8,12 +8,14 @@ from pellucid.arguments import check_bool, check_function, check_int, check_text
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.engine import (
     backward_paths,
+    edited,
     engines,
     far_positions,
     gpu,
     gradients,
     int8_cache,
     native,
+    native_far,
     paths,
     schedule,
     unequal_lengths,
@@ -45,7 +47,9 @@ CHECKS: tuple[Check, ...] = (
     *schedule.CHECKS,
     *unequal_lengths.CHECKS,
     *native.CHECKS,
+    *native_far.CHECKS,
     *gpu.CHECKS,
+    *edited.CHECKS,
     *far_positions.CHECKS,
     *int8_cache.CHECKS,
     *repeated.CHECKS,
@@ -125,6 +129,6 @@ def verify(
 
 def select_checks(quick: bool, device: str = "cpu") -> list[Check]:
     """Returns the checks that `verify` runs on a healthy model."""
-    own = {"cpu": native.CHECKS, "cuda": gpu.CHECKS}
+    own = {"cpu": (*native.CHECKS, *native_far.CHECKS), "cuda": gpu.CHECKS}
     others = {check.name for kind, checks in own.items() if kind != device for check in checks}
     return [check for check in CHECKS if (check.quick or not quick) and check.name not in others]

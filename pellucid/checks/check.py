@@ -145,12 +145,16 @@ class Subject:
 
     @cached_property
     def length(self) -> int:
-        """How many tokens most checks read: as many as pass a window of the mask, or a chunk of linear
-        attention, unless the model is large or the window is."""
+        """How many tokens most checks read."""
+        return self.find_length()
+
+    def find_length(self, window: int = 0) -> int:
+        """Returns how many tokens pass a window of the mask, or a chunk of linear attention, and the window
+        that another reader of the file found, unless the model is large or the window is."""
         visible, chunk = self.config.mask.visible_past, getattr(self.config.attention, "chunk", 0)
-        passed = max(sum(visible or (0,)), chunk) + 8
-        wanted = passed if passed <= LONGEST and not self.is_large else 0
-        return min(max(LENGTH, wanted), self.config.context_length)
+        passed = (size + 8 for size in (sum(visible or (0,)), chunk, window))
+        wanted = [size for size in passed if size <= LONGEST and not self.is_large]
+        return min(max(LENGTH, *wanted, 0), self.config.context_length)
 
     def make_ids(self, count: int, seed: int = 0) -> list[int]:
         """Returns `count` ids: those of the text, and where it has fewer, random ones after them; of another

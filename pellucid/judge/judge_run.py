@@ -25,7 +25,7 @@ from pellucid.judge.mismatch import (
 from pellucid.judge.precision import NARROW, STATED_ALLOWED, measure_share
 from pellucid.judge.recompute import Recomputation, Recomputed
 from pellucid.judge.recorded import RecordedValue, Recording, check_recorded
-from pellucid.judge.rounding import MIN_CELLS
+from pellucid.judge.rounding import MIN_CELLS, round_to
 from pellucid.judge.run_report import Deviation, RunReport
 from pellucid.judge.swapped_activation import find_swapped_activation
 from pellucid.judge.verdict import Verdict
@@ -51,6 +51,7 @@ def judge_run(
     only: str = "*",
     rounds_once: bool = False,
     is_ours: bool = False,
+    absent: Mapping[str, Array] | None = None,
 ) -> RunReport:
     """Judges recorded values by the program of `run`, which had the same ids and parameters.
 
@@ -59,7 +60,8 @@ def judge_run(
     `rounds_once` says that the run states to compute 16-bit values in float32 and to round each once, as our
     own engine does: one that is systematically worse has a lower precision than stated (`precision.py`).
     `is_ours` says that one of our engines recorded them: a name that the program does not have is then a bug
-    at that name; otherwise it is an error.
+    at that name; otherwise it is an error. `absent` says where [B T] a run did not compute a value, such as
+    logits that were not asked for: the recomputed numbers stand there, and are not judged.
     """
     trace = run if isinstance(run, Trace) else Trace(run)
     unknown = [name for name in recorded if is_ours and name not in trace.tape]
@@ -67,7 +69,12 @@ def judge_run(
     recomputation = Recomputation(trace.tape, theirs, rounds_once)
     judge = _ValueJudge(trace, theirs, only, tolerance, recomputation if rounds_once else None)
     for name in trace.tape.values:
-        judge.judge(name, recomputation.compute(name))
+        recomputed = recomputation.compute(name)
+        for alias, places in (absent or {}).items():
+            if trace.tape.resolve(alias) == name:
+                held = theirs[alias]
+                held.value[places] = round_to(recomputed.value.value, held.dtype)[places]
+        judge.judge(name, recomputed)
     judge.values += [Deviation.of_unknown(name) for name in unknown if matches(name, [only])]
     return judge.report(recomputation)
 

@@ -3,11 +3,12 @@
     decoder = NativeDecoder(module)
     engine = Engine(decoder)  # where the engine takes a Transformer
 
-It computes in float32, whatever the type of the weights and of the cache. Float weights are read where the
-module has them, so a module that is trained on stays the model that is decoded; quantized weights are packed
-once. What a token computes depends neither on the other tokens of a call nor on the number of threads, bit
-for bit. Values are recorded under their names as in any fused path; where a recording needs every value, or
-an edit changes one, the module runs instead.
+It computes in float32, whatever the type of the weights and of the cache. Float matrices are read where the
+module has them, so a module that is trained on stays the model that is decoded; what is held as a copy, such
+as bfloat16 norms and packed integers, is read again where a text begins. What a token computes depends
+neither on the other tokens of a call nor on the number of threads, bit for bit. Values are recorded under
+their names as in any fused path; where a recording needs every value, or an edit changes one, the module runs
+instead.
 """
 
 import ctypes
@@ -34,7 +35,7 @@ from pellucid.native import structures as c
 from pellucid.native.calls import TokenCall, can_read
 from pellucid.native.library import NoLibrary, load_library
 from pellucid.native.obstacles import find_config_obstacle, find_module_obstacle
-from pellucid.native.packing import OFFSETS, block_bytes, find_packed, pack
+from pellucid.native.packing import OFFSETS, are_packed, block_bytes, find_packed, pack
 from pellucid.native.threads import ThreadChoice
 from pellucid.parts.masks.window import Window
 
@@ -61,6 +62,11 @@ def is_decodable(config: ModelConfig) -> bool:
         return find_config_obstacle(config) is None and bool(load_library())
     except NoLibrary:
         return False
+
+
+def hold_table(table: Tensor | None) -> Tensor | None:
+    """Returns a table of positions as it is read, in float32."""
+    return None if table is None else table.detach().to(torch.float32).contiguous()
 
 
 def accelerate(
@@ -96,6 +102,10 @@ class NativeDecoder:
         self.library = load_library()
         self.kept: list[Any] = []
         """What the structures point to."""
+        self._sources: list[tuple[Tensor, int]] = []
+        """The tensors of the module that they describe, and where these lie."""
+        self._copies: dict[int, tuple[Tensor, Tensor]] = {}
+        """The copies among what they point to, each with the tensor of the module that it is of."""
         self._lock = threading.RLock()
         self._choice = ThreadChoice()
         self._rows: weakref.WeakKeyDictionary[Cache, tuple[c.CCacheRow, Any]] = weakref.WeakKeyDictionary()
@@ -124,9 +134,10 @@ class NativeDecoder:
 
     def _describe(self) -> c.CModel:
         module, config = self.module, self.config
-        quantized = [part for part in module.modules() if isinstance(part, QuantizedTensor)]
-        self._is_quantized = bool(quantized)
-        pack(quantized, self.library)
+        self.kept, self._sources, self._copies = [], [], {}
+        self._quantized = [part for part in module.modules() if isinstance(part, QuantizedTensor)]
+        self._is_quantized = bool(self._quantized)
+        pack(self._quantized, self.library)
         layers = (c.CLayer * config.n_layer)(*map(self._describe_layer, module.blocks))
         attend = module.get_submodule("blocks.0.attn.attend")
         assert isinstance(attend, SoftmaxAttention)
@@ -161,7 +172,11 @@ class NativeDecoder:
         """Points to the tables of positions as they are now; older ones are given back."""
         positions = self.module.positions
         rows = getattr(positions, "weight", positions.rows)
-        tables = [self._hold(table) for table in (positions.cos_sin, rows)]
+        learned = getattr(positions, "weight", None)
+        tables = [
+            self._hold(table) if table is learned else hold_table(table)
+            for table in (positions.cos_sin, rows)
+        ]
         model.cos_sin, model.position_rows = (None if held is None else held.data_ptr() for held in tables)
         count = positions.covered if positions.has_tables else self.config.context_length
         model.n_positions = min(count, 2**31 - 1)
@@ -211,20 +226,41 @@ class NativeDecoder:
         held = weight.detach()
         if held.stride(1) != 1:
             held = held.contiguous()
-        self.kept.append(held)
+        self._watch(weight, held)
         kind = c.FLOAT32 if held.dtype == torch.float32 else c.BFLOAT16
         return c.CMatrix(kind=kind, stride=held.stride(0), data=held.data_ptr(), **common)
 
     def _pointer(self, value: Tensor | None) -> int | None:
         """Returns the address of a tensor in float32: its own, or that of a copy."""
         held = self._hold(value)
-        self.kept.append(held)
         return None if held is None else held.data_ptr()
 
-    @staticmethod
-    def _hold(value: Tensor | None) -> Tensor | None:
+    def _hold(self, value: Tensor | None) -> Tensor | None:
         """Returns a tensor as it is read, in float32: itself, or a copy."""
-        return None if value is None else value.detach().to(torch.float32).contiguous()
+        if value is None:
+            return None
+        held = value.detach().to(torch.float32).contiguous()
+        self._watch(value, held)
+        return held
+
+    def _watch(self, value: Tensor, held: Tensor) -> None:
+        """Keeps what is read of a tensor of the module, and where that one lies."""
+        self.kept.append(held)
+        self._sources.append((value, value.data_ptr()))
+        if held.data_ptr() != value.data_ptr():
+            self._copies[id(value)] = held, value
+
+    def refresh(self) -> None:
+        """Reads again what the decoder has copied from the module, whose weights may have changed since; it
+        is called where a text begins."""
+        with self._lock, torch.no_grad():
+            is_moved = any(value.data_ptr() != at for value, at in self._sources)
+            if is_moved or not are_packed(self._quantized):
+                self.model = self._describe()
+                self._address = ctypes.byref(self.model)
+            elif self._copies:
+                held, values = zip(*self._copies.values(), strict=True)
+                torch._foreach_copy_(list(held), [value.detach() for value in values])
 
     def _describe_row(self, cache: Cache) -> c.CCacheRow:
         """Returns where a text's keys and values lie; its buffers never move."""
@@ -262,6 +298,8 @@ class NativeDecoder:
             return self.module.forward_packed(rows, wanted)
         if len(caches) < len(rows) and any(cache.ring for cache in caches):
             return self._read_in_turn(rows, wanted)  # a ring takes the tokens of one segment at a time
+        if any(len(some) > 1 or not cache.host_lengths[0] for cache, some in rows):
+            self.refresh()
         watcher = begin_call(self.module)
         ids, positions, places = list[int](), list[int](), list[int]()
         for cache, some in rows:
@@ -281,7 +319,7 @@ class NativeDecoder:
         self._cover(max(positions, default=0) + 1)
         self._run(TokenCall(caches, described, tokens, np.array(wanted, np.int32)), logits, recorded)
         if recorded is not None:
-            self._tap(recorded, rows)
+            self._tap(recorded, rows, wanted)
             tap("logits", logits[None])
         return logits.to(self._dtype)
 
@@ -299,6 +337,7 @@ class NativeDecoder:
             caches = list(dict.fromkeys(cache for cache, _ in rows))
             if not caches or len(caches) < len(rows) or not all(map(can_read, caches)):
                 return None
+            self.refresh()
             call = TokenCall.make_decode(caches, [*map(self._describe_row, caches)])
             self._decode_call = call
         return call
@@ -346,10 +385,16 @@ class NativeDecoder:
 
     # ---- recording
 
-    def _tap(self, recorded: "CallValues", rows: Sequence[tuple[Cache, Sequence[int]]]) -> None:
-        """Offers the values of the call to the recordings, in the order of computation."""
+    def _tap(
+        self,
+        recorded: "CallValues",
+        rows: Sequence[tuple[Cache, Sequence[int]]],
+        wanted: Sequence[int],
+    ) -> None:
+        """Offers the values of the call to the recordings, in the order of computation; the final norm is of
+        the wanted tokens alone."""
         for name, value in recorded.values():
-            tap(name, value)
+            tap(name, value[:, list(wanted)] if name == c.RECORDED[-1] else value)
         for index in range(self.config.n_layer):
             for cache, _ in rows:
                 if cache.ring is None:

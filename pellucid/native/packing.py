@@ -19,10 +19,10 @@ OFFSETS = {4: 8, 5: 16, 8: 128}
 """What is added to symmetric integers so that none is negative."""
 LARGE_PAGE = 2**21
 
-_PACKED: weakref.WeakKeyDictionary[QuantizedTensor, tuple[tuple[int, int], Tensor]] = (
+_PACKED: weakref.WeakKeyDictionary[QuantizedTensor, tuple[tuple[tuple[int, int], ...], Tensor]] = (
     weakref.WeakKeyDictionary()
 )
-"""The packed form of each weight, with the address and the version of the integers that it was made of."""
+"""The packed form of each weight, with the addresses and versions of the parts that it was made of."""
 
 
 def block_bytes(weight: QuantizedTensor) -> int:
@@ -37,13 +37,22 @@ def find_packed(weight: QuantizedTensor) -> Tensor:
 
 def pack(weights: Iterable[QuantizedTensor], library: ctypes.CDLL) -> None:
     """Packs the weights that are not packed yet, one after another in one piece of memory."""
-    left = [weight for weight in weights if _PACKED.get(weight, (None, None))[0] != _identify(weight)]
+    left = [weight for weight in weights if not _is_packed(weight)]
     sizes = [_count_bytes(weight) for weight in left]
     memory, at = make_large_pages(sum(sizes)), 0
     for weight, size in zip(left, sizes, strict=True):
         packed = memory[at : at + size]
         write_packed(weight, packed, library)
         _PACKED[weight], at = (_identify(weight), packed), at + size
+
+
+def are_packed(weights: Iterable[QuantizedTensor]) -> bool:
+    """Whether the packed forms of all weights are of their numbers as they are now."""
+    return all(map(_is_packed, weights))
+
+
+def _is_packed(weight: QuantizedTensor) -> bool:
+    return _PACKED.get(weight, (None, None))[0] == _identify(weight)
 
 
 def make_large_pages(size: int) -> Tensor:
@@ -59,8 +68,9 @@ def make_large_pages(size: int) -> Tensor:
     return torch.empty(size, dtype=torch.uint8)
 
 
-def _identify(weight: QuantizedTensor) -> tuple[int, int]:
-    return weight.integers.data_ptr(), weight.integers._version
+def _identify(weight: QuantizedTensor) -> tuple[tuple[int, int], ...]:
+    parts = (weight.integers, weight.scales, weight.minimums)
+    return tuple((part.data_ptr(), part._version) for part in parts if part is not None)
 
 
 def _count_bytes(weight: QuantizedTensor) -> int:

@@ -12,6 +12,7 @@ from pellucid.model.attentions.linear import RunningSumCache
 from pellucid.model.attentions.softmax import SoftmaxAttention
 from pellucid.model.cache import Cache
 from pellucid.model.layer_cache import Int8Cache, KeyValueCache, SlotCache
+from pellucid.model.transformer import Transformer
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
 from tests.faults.fault import Patch, fault
@@ -300,3 +301,16 @@ def buckets_of_far_distances_are_those_of_near_ones(patch: Patch) -> None:
         return right(self, queries, near, dtype)
 
     patch.setattr(transformer.PositionBias, "forward", wrong)
+
+
+@fault("state", subject="llama", check="scheduled", at="blocks.2.resid_post … final_norm.out")
+def logits_of_the_token_before_the_last(patch: Patch) -> None:
+    """Where the logits of the last token alone are asked for, those of the token before are returned."""
+    right = Transformer.forward_packed
+
+    def wrong(self: Any, rows: Any, wanted: Any) -> Tensor:
+        count = sum(len(ids) for _, ids in rows)
+        is_last = len(rows) == 1 and list(wanted) == [count - 1] and count > 1
+        return right(self, rows, [count - 2] if is_last else wanted)
+
+    patch.setattr(Transformer, "forward_packed", wrong)

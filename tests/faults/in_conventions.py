@@ -124,6 +124,12 @@ def window_dropped(patch: Patch) -> None:
     patch.setattr(mistral.MistralFamily, "choices", lambda self, keys: right(self, keys) | {"mask": "causal"})
 
 
+@fault("loading", subject="mistral far window", check="transformers", at="mask")
+def far_window_dropped(patch: Patch) -> None:
+    """The same of a window that is longer than the text that most checks read."""
+    window_dropped(patch)
+
+
 @fault("loading", subject="mistral", check="transformers", at="mask")
 def window_one_token_longer(patch: Patch) -> None:
     """The window counts the tokens before the current one, and not with it."""

@@ -113,6 +113,12 @@ add("gguf gpt2", gguf_of(random_models.GPT2), "model.gguf")
 add("llama untied", llama(tie_word_embeddings=False, attention_bias=True))
 add("llama eps", llama(rms_norm_eps=1e-3))
 add(
+    "mistral far window",
+    lambda folder: folders.huggingface(
+        folder, "mistral", sliding_window=100, max_position_embeddings=160, num_hidden_layers=1
+    ),
+)
+add(
     "llama bos",
     lambda folder: tokenizers.bpe_file(
         llama()(folder),

@@ -66,6 +66,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "prefix": LLAMA | {"mask": {"kind": "prefix", "length": 4}},
     "wide": LLAMA | {"d_model": 128, "d_ff": 384, "n_layer": 1, "context_length": 256},
     "long": LLAMA | {"context_length": 256, "n_layer": 1},
+    "far": LLAMA | {"context_length": 2048, "n_layer": 1},
 }
 """Models in our own format, whose choices no family of Hugging Face has, or whose sizes a fault needs."""
 SUBJECTS: dict[str, Subject] = (

@@ -19,9 +19,10 @@ from pellucid.checks.engine.paths import (
     name_dtype,
     remove_logits,
 )
+from pellucid.config import ModelConfig
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.cache import Cache
-from pellucid.model.layer_cache import KeyValueCache
+from pellucid.model.layer_cache import KeyValueCache, SlotCache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
 from pellucid.pretrained import parameter_count
@@ -73,11 +74,11 @@ def measure_far_decoding(subject: Subject) -> Finding:
     for dtype in subject.dtypes:
         module = subject.module(dtype)
         for start in starts:
-            past = _draw_past(subject, start)
+            past = draw_past(subject.config, start)
             with torch.no_grad():
                 texts = _read_after(subject, module, start, past)
             tape = _make_program(subject, module, texts, past)
-            report = judge_values(subject.trace(tape, texts.ids[0]), texts.values)
+            report = judge_values(subject.trace(tape, texts.ids[0]), texts.values, texts.absent)
             if not report:
                 found = name_dtype(report.summarize(), dtype)
                 return Finding(
@@ -90,19 +91,19 @@ def measure_far_decoding(subject: Subject) -> Finding:
     return Finding(found.verdict, measured)
 
 
-def _draw_past(subject: Subject, start: int) -> dict[str, Array]:
+def draw_past(config: ModelConfig, start: int) -> dict[str, Array]:
     """Returns random keys and values [1 K P D] of the filled positions, by the names of the specification;
     bfloat16 and float16 hold them exactly."""
     rng = np.random.default_rng(start)
-    shape = (1, subject.config.n_kv_head, start, subject.config.d_head)
+    shape = (1, config.n_kv_head, start, config.d_head)
     return {
         f"blocks.{layer}.attn.past_{which}": np.rint(rng.normal(0.0, 16.0, shape)) / 16
-        for layer in range(subject.config.n_layer)
+        for layer in range(config.n_layer)
         for which in "kv"
     }
 
 
-def _fill(cache: Cache, start: int, past: dict[str, Array]) -> None:
+def fill_cache(cache: Cache, start: int, past: dict[str, Array]) -> None:
     """Writes keys and values into the slots of a new cache, as its layout (`model/cache.py`) says: position
     p in slot p, or of a ring's last positions in slot first + (p − first) mod last."""
     places = np.arange(start)
@@ -112,9 +113,10 @@ def _fill(cache: Cache, start: int, past: dict[str, Array]) -> None:
         places = places[(places < first) | (places >= start - last)]
         slots = np.where(places < first, places, first + (places - first) % last)
     for layer, held in enumerate(cache.layers):
-        for which, buffer in zip("kv", held.buffers, strict=True):
-            values = torch.from_numpy(past[f"blocks.{layer}.attn.past_{which}"][:, :, places])
-            buffer[:, :, torch.from_numpy(slots)] = values.to(buffer)
+        assert isinstance(held, SlotCache)
+        k, v = (torch.from_numpy(past[f"blocks.{layer}.attn.past_{which}"][:, :, places]) for which in "kv")
+        device = held.buffers[0].device
+        held.write(k.to(device), v.to(device), torch.from_numpy(slots).to(device))
     cache.advance(start)
 
 
@@ -123,7 +125,7 @@ def _read_after(subject: Subject, module: Transformer, start: int, past: dict[st
     visible = sum(module.config.mask.visible_past or ())  # a longer cache is a ring
     capacity = min(max(start + sum(CALLS), visible + 1), module.config.context_length)
     cache = Cache(module.config, 1, capacity, dtype=module.dtype, device=module.device)
-    _fill(cache, start, past)
+    fill_cache(cache, start, past)
     ids, at, text = subject.make_ids(sum(CALLS)), 0, Text()
     for count in CALLS:
         part = torch.tensor([ids[at : at + count]], device=module.device)

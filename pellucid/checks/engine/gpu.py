@@ -93,7 +93,7 @@ class GpuPath:
             name, decoder = name_types(subject, dtype, dtype), GpuDecoder(module, COUNTS[-1])
             with torch.no_grad():
                 watched, plain = self.run(subject, decoder, True), self.run(subject, decoder, False)
-            if (changed := find_changed(module, watched.logits, plain.logits)) is not None:
+            if (changed := find_changed(module, watched, plain)) is not None:
                 message = "the same kernels give other logits one by one than in one graph."
                 return replace(changed, measured=f"in {name}: a graph changes the logits", message=message)
             if watched.wrong_keys:

@@ -4,11 +4,14 @@ It computes in float32, and by its definition rounds on the way: the input of a 
 to 16-bit integers (`round_activations`), keys and values to the type of the cache, and queries of an int8
 cache to 16-bit integers. The replay rounds the same
 recorded values in the same way; each value must then follow from them within float32 rounding. Watched and
-unwatched runs must have the same logits, bit for bit, and so must runs on one thread and on two.
+unwatched runs must have the same logits, bit for bit, and so must runs on one thread, on two, and on more
+than this machine may have (`list_threads`). A call that is watched computes every token to the end; the
+unwatched one stops early where the logits of the last token alone are asked for.
 """
 
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -40,6 +43,7 @@ from pellucid.reference.op import Array
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.quantization import round_activations
 from pellucid.reference.tape import Step, Tape
+from pellucid.reference.training import forward
 from pellucid.workbench.engines import with_values
 
 FLOATS = (
@@ -55,6 +59,10 @@ QUANTIZED = (
     (torch.float32, torch.float32),
 )
 """Types of all other numbers and of the cache, where the weights are quantized."""
+
+
+MOST_THREADS = 64
+"""Of the compiled decoder: `native/pool.h`."""
 
 
 class CachedDecoder(NativeDecoder):
@@ -87,12 +95,13 @@ class NativePath:
             if (obstacle := find_obstacle(module)) is not None:
                 return Finding(Verdict.SKIPPED, f"the compiled decoder does not have {obstacle}")
             try:
-                decoders = [CachedDecoder(module, cache_dtype, threads) for threads in (1, 2)]
+                decoders = [CachedDecoder(module, cache_dtype, threads) for threads in list_threads()]
             except PellucidError as error:
                 return Finding(Verdict.SKIPPED, str(error))
             name = name_types(subject, dtype, cache_dtype)
             with torch.no_grad():
-                watched, plain = self.run(subject, decoders[0], True), self.run(subject, decoders[1], False)
+                watched = self.run(subject, decoders[0], True)
+                plain = [self.run(subject, decoder, False) for decoder in decoders]
             if (wrong := _find_wrong_bits(module, watched, plain)) is not None:
                 return replace(wrong, measured=f"in {name}: {wrong.measured}")
             for texts in watched.texts:
@@ -110,10 +119,22 @@ def name_types(subject: Subject, dtype: torch.dtype, cache_dtype: torch.dtype) -
     return f"{weights} weights, {str(cache_dtype).removeprefix('torch.')} cache"
 
 
-def _find_wrong_bits(module: Transformer, watched: PathRun, plain: PathRun) -> Finding | None:
-    if (changed := find_changed(module, watched.logits, plain.logits)) is not None:
-        message = "the same calls give other logits where no recording is open, or on two threads."
-        return replace(changed, measured="a recording or a thread changes the logits", message=message)
+def list_threads() -> tuple[int, ...]:
+    """Returns the numbers of threads on which the decoder is run: 1, 2, 3, and all of the machine, 4 at
+    least: they share outputs where they cannot share tokens, which 3 can of other calls than 4."""
+    every = min(max(os.cpu_count() or 1, torch.get_num_threads()), MOST_THREADS)
+    return 1, 2, 3, max(every, 4)
+
+
+def _find_wrong_bits(module: Transformer, watched: PathRun, plain: Sequence[PathRun]) -> Finding | None:
+    """Returns the first difference between the watched run and those of each number of threads."""
+    if (changed := find_changed(module, watched, plain[0])) is not None:
+        return changed
+    for threads, run in zip(list_threads(), plain, strict=True):
+        if (changed := find_changed(module, plain[0], run)) is not None:
+            message = f"the same calls give other logits on {threads} threads than on one."
+            at = f"logits[threads={threads}]"
+            return replace(changed, measured="threads change the logits", at=at, message=message)
     if watched.wrong_keys:
         message = "the cache returned other numbers than were computed for this token."
         return Finding(Verdict.BUG, "other bits", watched.wrong_keys, message)
@@ -126,17 +147,23 @@ def judge_decoded(
     texts: RecordedTexts,
     cache_dtype: torch.dtype,
     rounds_inputs: bool = True,
+    past: dict[str, Array] | None = None,
 ) -> RunReport:
     """Judges what a decoder computed for some texts by the specification's pass over them; `rounds_inputs`
-    says whether it rounds the inputs of products with quantized weights."""
-    program = subject.program_of(texts.ids)
+    says whether it rounds the inputs of products with quantized weights, `past` are the keys and values
+    that its cache held before."""
+    if past is None:
+        program = subject.program_of(texts.ids)
+    else:
+        weights = {name: subject.weights[name] for name in module.config.parameters()}
+        program = forward(module.config, weights, texts.ids, past=past)
     if "logits" not in texts.values:
         program = remove_logits(program)
     tape = hold_weights(with_values(program, module.weights()))
     held_weights = module.quantized_weights() if rounds_inputs else {}
     quantized = {name: held.to_weight() for name, held in held_weights.items()}
     tape = read_rounded(tape, texts.values, quantized, cache_dtype)
-    return judge_values(subject.trace(tape, texts.ids[0]), texts.values)
+    return judge_values(subject.trace(tape, texts.ids[0]), texts.values, texts.absent)
 
 
 def read_rounded(
@@ -157,7 +184,10 @@ def read_rounded(
     seen = {program.resolve(name): value.value for name, value in recorded.items() if name in program}
     heads = [name.removesuffix(".z") for name in program.steps if name.endswith(".attn.z")]
     instead: dict[str, tuple[str, Callable[[Array], Array]]] = {
-        program.resolve(find_computed(name, program)): (name, partial(_round_cached, dtype=cache_dtype))
+        program.resolve(find_computed(name, program)): (
+            name if name not in program.steps else name.replace("_all", ".cached"),
+            partial(_round_cached, dtype=cache_dtype),
+        )
         for head in heads
         for name in (f"{head}.k_all", f"{head}.v_all")
     }

@@ -22,6 +22,7 @@ from pellucid.model.cache import Cache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
+from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 
 Position = dict[str, Tensor]
@@ -30,10 +31,12 @@ Text = list[Position]
 
 
 class RecordedTexts(NamedTuple):
-    """Texts of one length, ids [B T], and the values of one pass over them by name."""
+    """Texts of one length, ids [B T], and the values of one pass over them by name; `absent` says where
+    [B T] logits were not asked for, and so neither they nor the final norm were computed."""
 
     ids: list[list[int]]
     values: dict[str, RecordedValue]
+    absent: dict[str, Array]
 
 
 def find_place(name: str) -> int | None:
@@ -50,8 +53,8 @@ def find_place(name: str) -> int | None:
 def split_positions(values: dict[str, Tensor], row: int, columns: Sequence[int], width: int) -> Text:
     """Returns what each of these columns of one row of a recorded call of `width` columns computed.
 
-    Values of fewer columns are omitted: logits that were not asked for, and inside attention those of the
-    last of several segments.
+    Values of fewer columns are omitted: those of wanted tokens alone (`add_wanted`), and inside attention
+    those of the last of several segments.
     """
     text: Text = [{} for _ in columns]
     for name, value in values.items():
@@ -62,9 +65,26 @@ def split_positions(values: dict[str, Tensor], row: int, columns: Sequence[int],
     return text
 
 
+def add_wanted(
+    text: Text, values: dict[str, Tensor], logits: Tensor, wanted: Sequence[int], columns: range
+) -> None:
+    """Adds to the positions of these columns what was computed for the wanted ones of a call alone: the final
+    norm, and the logits [N V] that the call returned."""
+    for number, column in enumerate(wanted):
+        if column not in columns:
+            continue
+        position = text[column - columns.start]
+        for name, value in values.items():
+            axis = None if name.startswith("blocks.") else find_place(name)
+            if axis is not None and value.shape[axis] == len(wanted):
+                position[name] = value[0].select(axis - 1, number)
+        if "logits" in position and position["logits"].dtype == logits.dtype:
+            position["logits"] = logits[number]
+
+
 def join_texts(texts: Sequence[tuple[Sequence[int], Text]]) -> Iterator[RecordedTexts]:
-    """Yields the texts, given with their ids, as one recording for each length; the values that every
-    position of every text has."""
+    """Yields the texts, given with their ids, as one recording for each length: the values that every
+    position of every text has, and those after the last block that only some were asked for."""
     by_length: dict[int, list[tuple[Sequence[int], Text]]] = defaultdict(list)
     for ids, text in texts:
         assert len(ids) == len(text), "every token of a text must have been read once"
@@ -72,17 +92,23 @@ def join_texts(texts: Sequence[tuple[Sequence[int], Text]]) -> Iterator[Recorded
     for length, group in sorted(by_length.items()):
         if not length:
             continue
-        names = set.intersection(*(set(position) for _, text in group for position in text))
-        values = {}
-        for name in (name for name in group[0][1][0] if name in names):
-            axis = find_place(name)
+        positions = [position for _, text in group for position in text]
+        names = set.intersection(*map(set, positions))
+        fullest = max(positions, key=len)
+        values, absent = dict[str, RecordedValue](), dict[str, Array]()
+        for name, example in fullest.items():
+            if name not in names:
+                if name.startswith("blocks."):
+                    continue
+                absent[name] = np.array([[name not in position for position in text] for _, text in group])
+            axis, missing = find_place(name), torch.zeros_like(example)
             assert axis is not None
             stacked = torch.stack(
-                [torch.stack([position[name] for position in text], axis - 1) for _, text in group]
+                [torch.stack([one.get(name, missing) for one in text], axis - 1) for _, text in group]
             )
             kind = str(stacked.dtype).removeprefix("torch.")
             values[name] = RecordedValue(stacked.double().cpu().numpy(), kind)
-        yield RecordedTexts([list(ids) for ids, _ in group], values)
+        yield RecordedTexts([list(ids) for ids, _ in group], values, absent)
 
 
 def find_wrong_keys(values: Mapping[str, Tensor], row: int, text: Text, dtype: torch.dtype) -> str:
@@ -163,7 +189,9 @@ class Observer:
         with record(fused=True, model=self.module) as seen:
             logits = self.module.forward_packed(rows, wanted)
         for slot, start, first, end in spans:
-            self._keep(slot, start, split_positions(dict(seen), 0, range(first, end), at))
+            text = split_positions(dict(seen), 0, range(first, end), at)
+            add_wanted(text, dict(seen), logits, wanted, range(first, end))
+            self._keep(slot, start, text)
         self._compare_keys(seen, 0, spans[-1][0])  # attention is computed row by row: those of the last one
         return logits
 
@@ -203,13 +231,13 @@ class ObservedSlots(CacheSlots):
         return join_texts([(ids, texts[slot][: len(ids)]) for slot, ids in expected.items() if ids])
 
 
-def make_feed(slots: CacheSlots, slot: int, tokens: Sequence[int]) -> Feed:
+def make_feed(slots: CacheSlots, slot: int, tokens: Sequence[int], outputs: int) -> Feed:
     """Returns the feed that reads the tokens after those of a slot, in segments between the chunks' borders,
-    with the logits of all."""
+    with the logits of the last `outputs` tokens."""
     at = len(slots.tokens[slot])
     end, segments = at + len(tokens), list[tuple[int, ...]]()
     while at < end:
         border = min(slots.next_border(at), end)
         segments.append(tuple(tokens[at - end : border - end or None]))
         at = border
-    return Feed(slot, tuple(segments), len(tokens))
+    return Feed(slot, tuple(segments), outputs)

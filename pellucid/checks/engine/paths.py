@@ -33,6 +33,7 @@ from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
+from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.workbench.engines import applied_weights, with_values
 
@@ -42,12 +43,14 @@ LOGITS = ("unembedded", "logits", "probs")
 
 
 class PathRun(NamedTuple):
-    """What a path computed: its texts with every recorded value (none where it ran unwatched), its logits,
-    and the first key or value that a cache returned other than it was computed."""
+    """What a path computed: its texts with every recorded value (none where it ran unwatched), the logits of
+    each call, the first key or value that a cache returned other than it was computed, and the calls that
+    asked for the last logits of their texts alone."""
 
     texts: list[RecordedTexts]
     logits: list[Tensor]
     wrong_keys: str = ""
+    last_only: frozenset[int] = frozenset()
 
 
 RunPath = Callable[[Subject, Transformer, bool], PathRun]
@@ -75,7 +78,7 @@ class Path:
             module = subject.module(dtype)
             with torch.no_grad():
                 watched, plain = self.run(subject, module, True), self.run(subject, module, False)
-            if (changed := find_changed(module, watched.logits, plain.logits)) is not None:
+            if (changed := find_changed(module, watched, plain)) is not None:
                 return changed
             if watched.wrong_keys:
                 message = "the cache returned other numbers than were computed for this token."
@@ -125,13 +128,17 @@ def judge_texts(subject: Subject, module: Transformer, texts: RecordedTexts) -> 
     if "logits" not in texts.values:
         program = remove_logits(program)
     tape = hold_weights(with_values(program, applied_weights(module)))
-    return judge_values(subject.trace(tape, texts.ids[0]), texts.values)
+    return judge_values(subject.trace(tape, texts.ids[0]), texts.values, texts.absent)
 
 
-def judge_values(trace: Trace, values: Mapping[str, RecordedValue]) -> RunReport:
-    """Judges values of our own engine, which rounds each once, by the program of a trace."""
+def judge_values(
+    trace: Trace, values: Mapping[str, RecordedValue], absent: Mapping[str, Array] | None = None
+) -> RunReport:
+    """Judges values of our own engine, which rounds each once, by the program of a trace; `absent` says
+    where [B T] values were not computed."""
     kept = cut_at_overflow(values) if find_overflow(values) else values
-    return judge_run(trace, kept, rounds_once=True, is_ours=True)
+    places = {name: at for name, at in (absent or {}).items() if name in kept and name in trace.tape}
+    return judge_run(trace, kept, rounds_once=True, is_ours=True, absent=places)
 
 
 def remove_logits(program: Tape) -> Tape:
@@ -147,15 +154,16 @@ def name_dtype(finding: Finding, dtype: torch.dtype) -> Finding:
     return replace(finding, measured=f"in {str(dtype).removeprefix('torch.')}: {finding.measured}")
 
 
-def find_changed(module: Transformer, watched: list[Tensor], plain: list[Tensor]) -> Finding | None:
+def find_changed(module: Transformer, watched: PathRun, plain: PathRun) -> Finding | None:
     """Returns BUG where the unwatched run gave other logits than the watched one; on a GPU, whose sums are
     not always in one order, None."""
     if module.device.type != "cpu":
         return None
-    for one, other in zip(watched, plain, strict=True):
+    for call, (one, other) in enumerate(zip(watched.logits, plain.logits, strict=True)):
         if one.shape != other.shape or not torch.equal(one.nan_to_num(), other.nan_to_num()):
             message = "the same calls give other logits where no recording is open."
-            return Finding(Verdict.BUG, "a recording changes the logits", "logits", message)
+            at = "logits of the last tokens alone" if call in watched.last_only else "logits"
+            return Finding(Verdict.BUG, "a recording changes the logits", at, message)
     return None
 
 

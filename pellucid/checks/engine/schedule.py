@@ -14,6 +14,7 @@ from pellucid.checks.check import Subject
 from pellucid.checks.engine.observed import ObservedSlots, make_feed
 from pellucid.checks.engine.paths import Path, PathRun, make_checks
 from pellucid.generation.decoders import Decoder
+from pellucid.generation.feed import Feed
 from pellucid.generation.slots import CHUNK, CacheSlots
 from pellucid.model.linear import MOST_DECODED
 
@@ -24,6 +25,8 @@ LONGEST = 40
 """Tokens of a text in the random schedule; more, where a window must be passed."""
 AFTER_CHUNK = 9
 """Tokens that are read after a chunk of the engine's own size."""
+THIRD = 3
+"""One of this many reads of several tokens asks for the logits of the last token alone."""
 
 
 class Schedule:
@@ -40,6 +43,10 @@ class Schedule:
         self.ids: dict[int, list[int]] = {}
         """The tokens that each slot must hold, whatever the slots themselves say."""
         self.logits: list[Tensor] = []
+        self.prompts = 0
+        """How many reads of several tokens there were."""
+        self.last_only: set[int] = set()
+        """The calls in which the logits of last tokens alone were asked for."""
 
     def run(self, rounds: int) -> None:
         """Runs every operation in each round, in random order."""
@@ -110,9 +117,18 @@ class Schedule:
 
     # ---- what the operations are made of
 
-    def read(self, tokens: dict[int, list[int]]) -> None:
-        feeds = [make_feed(self.slots, slot, ids) for slot, ids in tokens.items() if ids]
+    def read(self, tokens: dict[int, list[int]], last_only: bool | None = None) -> None:
+        """Reads tokens after those of slots with the logits of all, or of the last alone, as a prompt is read
+        to go on with it; by default of the last in every third read of several tokens."""
+        feeds = list[Feed]()
+        for slot, ids in ((slot, ids) for slot, ids in tokens.items() if ids):
+            self.prompts += len(ids) > 1
+            is_third = len(ids) > 1 and self.prompts % THIRD == 0
+            is_last = is_third if last_only is None else last_only
+            feeds.append(make_feed(self.slots, slot, ids, 1 if is_last else len(ids)))
         if feeds:
+            if any(feed.outputs < feed.n_tokens for feed in feeds):
+                self.last_only.add(len(self.logits))
             self.logits.append(self.slots.forward(feeds))
         for slot, ids in tokens.items():
             self.ids.setdefault(slot, []).extend(ids)
@@ -125,7 +141,8 @@ class Schedule:
         """Returns what the slots computed for the tokens that they must hold."""
         if not isinstance(self.slots, ObservedSlots):
             return PathRun([], self.logits)
-        return PathRun(list(self.slots.join_recorded(self.ids)), self.logits, self.slots.observer.wrong_keys)
+        texts, wrong_keys = list(self.slots.join_recorded(self.ids)), self.slots.observer.wrong_keys
+        return PathRun(texts, self.logits, wrong_keys, frozenset(self.last_only))
 
     def has_room(self, slot: int, count: int = 1) -> bool:
         return len(self.slots.tokens[slot]) + count <= self.longest
@@ -184,12 +201,12 @@ def run_decoded(subject: Subject, module: Decoder, is_watched: bool) -> PathRun:
 
 
 def run_long_prompt(subject: Subject, module: Decoder, is_watched: bool) -> PathRun:
-    """Reads a prompt that is longer than the engine's own chunk, decodes, and reads its beginning again from
-    the slot that has it."""
+    """Reads a prompt that is longer than the engine's own chunk, decodes, reads its beginning again from the
+    slot that has it, and its first chunk in one call, both for the logits of the last token alone."""
     capacity = min(CHUNK + AFTER_CHUNK + 4, subject.config.context_length)
     prefix = int(subject.config.mask.bidirectional_prefix)
     chunk = CHUNK if capacity > CHUNK + AFTER_CHUNK else max(1, capacity // 3)
-    slots = _make_slots(module, 2, capacity, is_watched, chunk)
+    slots = _make_slots(module, 3, capacity, is_watched, chunk)
     schedule = Schedule(subject, slots, capacity)
     prompt = subject.make_ids(max(capacity - 4, prefix, 1))
     schedule.read({slots.acquire(prompt): prompt})
@@ -197,7 +214,11 @@ def run_long_prompt(subject: Subject, module: Decoder, is_watched: bool) -> Path
         schedule.read({slot: schedule.draw_ids(1) for slot, held in enumerate(slots.tokens) if held})
     again = slots.acquire(prompt)
     schedule.ids[again] = prompt[: len(slots.tokens[again])]
-    schedule.read({again: prompt[len(slots.tokens[again]) :]})
+    schedule.read({again: prompt[len(slots.tokens[again]) :]}, last_only=True)
+    whole, border = slots.acquire(), slots.first_border
+    schedule.read({whole: prompt[:border]}, last_only=True)
+    schedule.read({whole: prompt[border : border + 1]})
+    del schedule.ids[whole]  # the same tokens as in the first slot, whose values are judged
     return schedule.result()
 
 

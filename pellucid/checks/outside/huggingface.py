@@ -57,9 +57,10 @@ class TransformersComparison:
 @remember
 def compare_with_transformers(subject: Subject) -> TransformersComparison | str:
     """Returns the comparison, or the reason why there is none."""
-    ids = subject.make_ids(min(subject.config.context_length, max(TOKENS, subject.length)))
     try:
         theirs = load_transformers(subject, subject.layers)
+        length = max(TOKENS, subject.find_length(theirs.window))  # a window that we ignored shows beyond it
+        ids = subject.make_ids(min(subject.config.context_length, length))
         recorded = record_run(theirs, ids)
     except ImportError:
         return "transformers is not installed: pip install transformers"

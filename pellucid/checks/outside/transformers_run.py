@@ -50,6 +50,13 @@ class TransformersModel:
         return families.find(self.model.config.model_type)
 
     @property
+    def window(self) -> int:
+        """How many keys a query of some layer sees at most, as they read the file; 0 where it sees all."""
+        config = self.model.config.get_text_config()
+        sizes = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+        return max((size for size in sizes if isinstance(size, int)), default=0)
+
+    @property
     def table(self) -> NameTable:
         return read_table(TABLES.get(self.model.config.model_type, "hf"))
 
