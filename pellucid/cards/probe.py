@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pellucid.cards.difference import BLOCK, ERRORS, MeanDifference, measure_difference
-from pellucid.cards.probe_report import OtherReading, Probe, ReadingVerdict
+from pellucid.cards.difference import BLOCK, ERRORS, LEAST_BLOCKS, MeanDifference, measure_difference
+from pellucid.cards.probe_report import TOO_SMALL, OtherReading, Probe, ReadingVerdict
 from pellucid.cards.readings import CONVENTIONS, Convention, ModelReading
 from pellucid.cards.text_reader import PIECE, ScoredPiece, TextReader, cut_rows, make_module
 from pellucid.cards.token_evidence import compare_beginnings, find_other_tokenizer
@@ -28,7 +28,7 @@ from pellucid.text.tokenizer import Tokenizer
 
 LARGE = 2**22
 """Parameters from which on a text is read in float32, and not in float64."""
-MOST_TOKENS, QUICK_TOKENS = 3_000, 1_500
+MOST_TOKENS, QUICK_TOKENS = 3_000, 1_000
 """Tokens of our own text that are read; of a given one, all."""
 PREDICTS = 0.75
 """The fraction of ln V, the loss of a uniform guess, below which a model predicts a text: about the loss of
@@ -42,8 +42,8 @@ FEWEST_BLOCKS = 15
 """Blocks after which an alternative is given up that the rest of the text would not decide either."""
 MOST_STEPS = 6
 """How often the best alternative of a choice is replaced by one that is beyond it."""
-SMALLEST = 1e-3
-"""Nats a token by which another reading has to be better: a tenth of a percent of the perplexity."""
+TIE = 0.005
+"""The fraction of a gain by which two readings are as good as each other."""
 STEP = 0.05
 """The fraction of a gain by which another is larger that counts as better."""
 
@@ -106,7 +106,7 @@ def probe_model(
 ) -> Probe:
     """Returns the probe of a model on `text`, all of it, or on our own; `report` is called with the label of
     each alternative before it is read. `weights` are those of the model where they are held already; with
-    `is_quick`, our text is read to its middle."""
+    `is_quick`, our text is read to its thousandth token."""
     if why := check_probe(model, text):
         raise UsageError(why)
     tokenizer = model.need_tokenizer()
@@ -179,6 +179,9 @@ class TextComparison:
                 not_applied.append(choice.name)
             measured = list[Candidate]()
             for other in others:
+                worse = [one.reading for one in measured if one.evidence.fit is ReadingVerdict.RIGHT]
+                if any(choice.is_beyond(other, one, self.given) for one in worse):
+                    continue
                 report(f"{choice.name}: {choice.compare(self.given, other)}")
                 measured.append(self.measure(choice, other, predicts=predicts))
             if best := find_best(measured):
@@ -223,7 +226,7 @@ class TextComparison:
                 break
             if not predicts and count >= PIECE and not read.nll.mean() < PREDICTS * self.uniform:
                 break
-        is_whole = count >= total and -difference.mean >= SMALLEST
+        is_whole = count >= total and -difference.mean >= TOO_SMALL
         if fit is ReadingVerdict.BETTER and not (is_whole and self._is_of_own_kind(other, read)):
             fit = ReadingVerdict.UNDECIDED
         if fit is ReadingVerdict.RIGHT and not predicts:
@@ -275,7 +278,7 @@ def find_best(some: Sequence[Candidate]) -> Candidate | None:
     """Returns the first of the alternatives that fit best, None where none fits better."""
     fitting = [one for one in some if one.evidence.fit is ReadingVerdict.BETTER]
     most = min((one.evidence.difference.mean for one in fitting), default=0.0)
-    return next((one for one in fitting if one.evidence.difference.mean <= (1 - STEP) * most), None)
+    return next((one for one in fitting if one.evidence.difference.mean <= (1 - TIE) * most), None)
 
 
 def judge(read: ScoredPiece, base: ScoredPiece, middle: int) -> tuple[ReadingVerdict, MeanDifference, str]:
@@ -299,6 +302,8 @@ def judge(read: ScoredPiece, base: ScoredPiece, middle: int) -> tuple[ReadingVer
 
 def is_futile(difference: MeanDifference, total: int, needs_distance: bool) -> bool:
     """Returns whether the rest of a text would not decide either, as far as its beginning says."""
+    if difference.blocks >= LEAST_BLOCKS and abs(difference.mean) + difference.limit < TOO_SMALL:
+        return not needs_distance
     if difference.blocks < FEWEST_BLOCKS or (needs_distance and difference.tokens < 0.75 * total):
         return False
     if not difference.error:

@@ -10,6 +10,8 @@ from typing import Any
 from pellucid.cards.difference import MeanDifference
 from pellucid.format import pluralize
 
+TOO_SMALL = 1e-3
+"""Nats a token below which two readings are as good as each other: a tenth of a percent of perplexity."""
 MOST_NEEDED = 1e6
 """Tokens above which it is not said how many would decide."""
 ERRORS_IN_WORDS = "more than 4 standard errors"
@@ -127,6 +129,8 @@ def remark(one: OtherReading) -> str:
     difference = one.difference
     if difference.error == 0 and difference.mean == 0:
         return "cannot tell: no difference"
+    if abs(difference.mean) + difference.limit < TOO_SMALL:
+        return f"cannot tell: less than {TOO_SMALL:g} nats"
     if not difference.tokens < difference.needed < MOST_NEEDED:
         return "cannot tell"
     return f"cannot tell: {_round_up(difference.needed):,} tokens would decide"

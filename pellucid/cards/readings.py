@@ -82,9 +82,19 @@ class Convention:
     """Whether near tokens may show nothing of it, so that far ones are waited for."""
     key: str = ""
     """The keys of config.json that say it, where some do."""
+    measure: Callable[[ModelConfig], float] | None = None
+    """The number that is chosen, where a reading with a number beyond that of a worse one is worse, too."""
 
     def list_alternatives(self, given: ModelReading) -> list[ModelReading]:
         return [other for other in self.alternatives(given) if other is not None]
+
+    def is_beyond(self, other: ModelReading, worse: ModelReading, given: ModelReading) -> bool:
+        """Returns whether an alternative's number is farther from the given one than that of a worse one, on
+        the same side."""
+        if self.measure is None:
+            return False
+        number, limit, own = (self.measure(reading.config) for reading in (other, worse, given))
+        return number >= limit > own or number <= limit < own
 
     def compare(self, given: ModelReading, other: ModelReading) -> str:
         """Returns what an alternative has in place of what: "25,000 for 100,000"."""
@@ -127,13 +137,18 @@ def _scale_channels(weight: Any, factors: Any) -> Any:
     return (heads * factors.reshape(-1, *[1] * (weight.ndim - 1))).reshape(weight.shape).astype(weight.dtype)
 
 
-BASE_FACTORS = (10.0, 0.1, 4.0, 0.25, 2.0, 0.5)
+BASE_FACTORS = (4.0, 0.25, 10.0, 0.1, 2.0, 0.5)
+"""The nearest first that a text of a few thousand tokens decides; what is beyond a worse one is worse."""
 
 
 def change_base(given: ModelReading) -> Iterator[ModelReading | None]:
     if rope := _rope(given):
         for factor in BASE_FACTORS:
             yield given.change(positions=replace(rope, base=float(f"{rope.base * factor:.6g}")))
+
+
+def _base_of(config: ModelConfig) -> float:
+    return float(getattr(config.positions, "base", 0.0))
 
 
 SCALINGS: tuple[Callable[[Rope, int], Rope], ...] = (
@@ -180,14 +195,14 @@ def omit_position_bias(given: ModelReading) -> Iterator[ModelReading | None]:
 
 
 def change_window(given: ModelReading) -> Iterator[ModelReading | None]:
-    """Yields no window, one twice or half as large, one key more or fewer; for the plain causal mask, windows
-    of a half and an eighth of the context."""
+    """Yields no window, one twice or half as large, one key more or fewer; for the plain causal mask, one
+    of half of the context."""
     mask, context = given.config.mask, given.config.context_length
     if isinstance(mask, Window):
         yield given.change(mask=Causal())
         sizes = [2 * mask.size, mask.size // 2, mask.size + 1, mask.size - 1]
     elif mask.causal:
-        sizes = [context // 2, context // 8]
+        sizes = [context // 2]
     else:
         if not mask.bidirectional_prefix:
             yield given.change(mask=Causal())
@@ -366,8 +381,9 @@ CONVENTIONS = (
     Convention(
         "RoPE base",
         change_base,
-        lambda config: f"{getattr(config.positions, 'base', 0):,.6g}",
+        lambda config: f"{_base_of(config):,.6g}",
         key="rope_theta",
+        measure=_base_of,
     ),
     Convention("RoPE scaling", change_scaling, _describe_scaling, needs_distance=True, key="rope_scaling"),
     Convention("window", change_window, _describe_mask, needs_distance=True, key="sliding_window"),

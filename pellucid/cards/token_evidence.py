@@ -13,7 +13,7 @@ from pellucid.model.transformer import Transformer
 from pellucid.pretrained import Pretrained
 from pellucid.text.tokenizer import Tokenizer
 
-BEGINNING, MOST_BEGINNINGS = 8, 64
+BEGINNING, MOST_BEGINNINGS = 8, 40
 """Tokens of each sentence that are read for what precedes a text, and the number of sentences."""
 LEAST_GAIN = 1.0
 """Nats by which a language model predicts the second of two equal halves better than the first."""

@@ -62,7 +62,7 @@ SAME = {
     "activation": "activation",
     "scores": "scores without 1/√D",
 }
-"""The choices whose first alternative is the first variant of a mistake."""
+"""The choices whose first alternative is the first variant of a mistake; of the base, ten times."""
 ELSEWHERE = (("query heads", ALIBI), ("norm", VARIED))
 """A bias belongs to a head, so heads stay where they are; the mistake also swaps the norms of q and k."""
 
@@ -93,9 +93,9 @@ def test_a_reading_computes_what_the_mistake_of_its_name_computes(name: str, con
         return
     assert bool(variant) == bool(others)
     if variant:
-        wanted = float(variant.rerun(tape)["loss"])
-        assert loss(others[0]) == pytest.approx(wanted, rel=1e-6 if name == "unembedding" else 1e-12)
-        assert loss(others[0]) != loss(given)
+        other, wanted = others[2 if name == "RoPE base" else 0], float(variant.rerun(tape)["loss"])
+        assert loss(other) == pytest.approx(wanted, rel=1e-6 if name == "unembedding" else 1e-12)
+        assert loss(other) != loss(given)
 
 
 def test_interleaved_heads_are_those_of_keys_repeated_as_a_whole() -> None:
@@ -157,10 +157,10 @@ def test_an_alternative_says_what_stands_for_what() -> None:
         choice.name: [choice.compare(given, one) for one in choice.list_alternatives(given)]
         for choice in READINGS
     }
-    assert notes["RoPE base"][:2] == ["10,000 for 1,000", "100 for 1,000"]
+    assert notes["RoPE base"][:2] == ["4,000 for 1,000", "250 for 1,000"]
     assert notes["RoPE layout"] == ["pairs for halves"]
     assert notes["norm eps"] == ["0.001 for 1e-05", "1e-07 for 1e-05"]
-    assert notes["window"] == ["window of 4 for causal", "window of 1 for causal"]
+    assert notes["window"] == ["window of 4 for causal"]
     assert "rope_linear of 4 for rope" in notes["RoPE scaling"]
 
 
@@ -172,4 +172,13 @@ def test_a_choice_that_no_model_can_have_is_left_out() -> None:
     assert kinds == {"rope_linear", "rope_llama3"}
     others = find("RoPE base").list_alternatives(given)
     bases = [getattr(one.config.positions, "base", 0) for one in others]
-    assert bases == [10.0, 4.0, 2.0]
+    assert bases == [4.0, 10.0, 2.0]
+
+
+def test_what_is_beyond_a_worse_base_is_not_read() -> None:
+    given = ModelReading(LLAMA, weights_of(LLAMA))
+    base = find("RoPE base")
+    four, quarter, ten, tenth, two, half = base.list_alternatives(given)
+    assert base.is_beyond(ten, four, given) and base.is_beyond(tenth, quarter, given)
+    assert not any(base.is_beyond(other, four, given) for other in (quarter, tenth, two, half))
+    assert not find("norm eps").is_beyond(four, four, given)
