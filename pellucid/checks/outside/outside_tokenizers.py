@@ -5,9 +5,7 @@ The `tokenizers` library is the authority on a tokenizer.json, llama.cpp on the 
 it splits words by rules of its own.
 """
 
-import contextlib
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 from pellucid.checks.check import Subject
 from pellucid.checks.files.gguf_header import read_header
 from pellucid.checks.outside.llamacpp_answers import LlamaCppAnswers, ask_llamacpp
+from pellucid.checks.outside.transformers_run import hide_warnings
 from pellucid.checks.outside.witnesses import EXPORT, SAME_FILE, remember
 from pellucid.errors import quote
 from pellucid.files import temporary_folder
@@ -145,7 +144,7 @@ def _has_special(theirs: Any, text: str) -> bool:
 def _load_folder(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
-    with _quiet():
+    with hide_warnings():  # about our model type: only the tokenizer is read
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
@@ -164,15 +163,3 @@ def _load_export(subject: Subject, tokenizer: Tokenizer) -> Any:
         found = PreTrainedTokenizerFast(tokenizer_file=str(file), **{k: v for k, v in names.items() if v})
     found.chat_template = template
     return found
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Hides the warning of transformers about our model type: only the tokenizer is read."""
-    logger = logging.getLogger("transformers")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -7,6 +7,7 @@ that its attention calls is watched for what no module returns: queries and keys
 import contextlib
 import importlib.util
 import io
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -115,13 +116,25 @@ def _load_gguf(path: Path, layers: int) -> Any:
 
 
 def _load(path: Path, **more: Any) -> Any:
-    """Loads a model without the progress bars of transformers, which would mix with our output."""
+    """Loads a model without what transformers prints meanwhile, which would mix with our output."""
     from transformers import AutoModelForCausalLM
 
-    with contextlib.redirect_stderr(io.StringIO()):
+    with contextlib.redirect_stderr(io.StringIO()), hide_warnings():
         return AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, local_files_only=True, attn_implementation="eager", **more
         ).eval()
+
+
+@contextlib.contextmanager
+def hide_warnings() -> Iterator[None]:
+    """Hides what transformers warns of in a block."""
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 # ---- its weights
