@@ -134,7 +134,7 @@ def _harm(one: OtherReading) -> float:
     return abs(one.difference.mean) if math.isfinite(one.difference.mean) else math.inf
 
 
-class Candidate(NamedTuple):
+class MeasuredReading(NamedTuple):
     """An alternative with its evidence, and what was read of it."""
 
     reading: ModelReading
@@ -177,7 +177,7 @@ class TextComparison:
             others = choice.list_alternatives(self.given)
             if not others:
                 not_applied.append(choice.name)
-            measured = list[Candidate]()
+            measured = list[MeasuredReading]()
             for other in others:
                 worse = [one.reading for one in measured if one.evidence.fit is ReadingVerdict.RIGHT]
                 if any(choice.is_beyond(other, one, self.given) for one in worse):
@@ -206,7 +206,7 @@ class TextComparison:
         other: ModelReading,
         base: ScoredPiece | None = None,
         predicts: bool = True,
-    ) -> Candidate:
+    ) -> MeasuredReading:
         """Returns the evidence on one alternative beside the given reading, or beside the base; it is read as
         far as it takes to decide."""
         base = base or self.base.read_all()
@@ -214,7 +214,7 @@ class TextComparison:
         if self._attends_equally(other):
             none = measure_difference(np.zeros_like(base.nll))
             equal = OtherReading(choice.name, note, ReadingVerdict.UNDECIDED, none, key=choice.key)
-            return Candidate(other, equal, base)
+            return MeasuredReading(other, equal, base)
         reader = self.read(other)
         while True:
             read = reader.read_to(count + 1)
@@ -231,7 +231,9 @@ class TextComparison:
             fit = ReadingVerdict.UNDECIDED
         if fit is ReadingVerdict.RIGHT and not predicts:
             fit = ReadingVerdict.UNDECIDED
-        return Candidate(other, OtherReading(choice.name, note, fit, difference, part, choice.key), read)
+        return MeasuredReading(
+            other, OtherReading(choice.name, note, fit, difference, part, choice.key), read
+        )
 
     def _is_beaten(self, read: ScoredPiece) -> bool:
         """Returns whether an alternative is worse than one that was found to fit better."""
@@ -257,7 +259,7 @@ class TextComparison:
             return True
         return loss <= FITS * float(self.read(other, with_entropy=True).read_all().entropy.mean())
 
-    def _improve(self, choice: Convention, best: Candidate) -> Candidate:
+    def _improve(self, choice: Convention, best: MeasuredReading) -> MeasuredReading:
         """Returns the best alternative of a choice, or a better one that is beyond it, as long as there is
         one: a base of 1,000,000 for 10,000 by steps of ten."""
         tried = [self.given.config, best.reading.config]
@@ -270,11 +272,11 @@ class TextComparison:
             _, difference, part = judge(better.read, self.base.read_all(), self.middle)
             note = choice.compare(self.given, better.reading)
             evidence = replace(best.evidence, note=note, difference=difference, part=part)
-            best = Candidate(better.reading, evidence, better.read)
+            best = MeasuredReading(better.reading, evidence, better.read)
         return best
 
 
-def find_best(some: Sequence[Candidate]) -> Candidate | None:
+def find_best(some: Sequence[MeasuredReading]) -> MeasuredReading | None:
     """Returns the first of the alternatives that fit best, None where none fits better."""
     fitting = [one for one in some if one.evidence.fit is ReadingVerdict.BETTER]
     most = min((one.evidence.difference.mean for one in fitting), default=0.0)

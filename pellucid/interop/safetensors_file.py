@@ -114,7 +114,8 @@ def _count_bytes(path: Path) -> int:
         try:
             entries = parse_table(file.read(min(length, MAX_INDEX_BYTES)))
             ends = [entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"]
-            return 8 + length + int(max(ends, default=0))
+            size = 8 + length + int(max(ends, default=0))
+            return size if size < 2**63 else 0
         except (Damaged, ValueError, TypeError, KeyError, IndexError):
             return 0
 

@@ -239,7 +239,7 @@ def test_a_preset_is_trained_on_a_text_by_its_name(run: Shell) -> None:
     assert done.code == 0, done.err
     model = read_recipe("runs/my")["model"]
     assert (model["n_layer"], model["d_model"], model["positions"]) == (1, 128, "sinusoidal")
-    assert "1 layers of 128" in done.out and "instead of some of this, as asked: model" not in done.out
+    assert "1 layer of 128" in done.out and "instead of some of this, as asked: model" not in done.out
 
 
 def test_a_list_of_texts_can_be_set_as_a_key(run: Shell) -> None:

@@ -65,7 +65,7 @@ def test_rows_of_different_lengths_are_what_each_is_alone(kind: str, places: Pla
         ([], "ids must be whole numbers"),
         ([[]], "ids must be whole numbers"),
         ([[], []], "ids must be whole numbers"),
-        ([272], "ids go from 0 to 271; got 272 to 272"),
+        ([272], "ids go from 0 to 271; got 272"),
         ([[1, 2], [-1]], "ids go from 0 to 271; got -1"),
         ([0.5, 1.0], "ids must be whole numbers"),
         ([0] * 65, "65 tokens do not fit this model's context of 64"),
