@@ -10,6 +10,10 @@ from typing import Any
 from pellucid.cards.difference import MeanDifference
 from pellucid.format import pluralize
 
+OTHER_TOKENIZER = (
+    "the ids of the text mean no more to this model than other ids, so that it was most likely trained with "
+    "the tokenizer of another model"
+)
 TOO_SMALL = 1e-3
 """Nats a token below which two readings are as good as each other: a tenth of a percent of perplexity."""
 MOST_NEEDED = 1e6
@@ -167,6 +171,8 @@ def summarize(done: Probe) -> str:
     """Returns what the text says of the reading that is given."""
     if done.better:
         best, *others = done.better
+        if best.choice == "tokenizer":
+            return f"another tokenizer fits better: {OTHER_TOKENIZER}."
         by = f"{_show_nats(-best.difference.mean)} ± {_show_nats(best.difference.error)} nats a token"
         where = f" (in config.json: {best.key})" if best.key else ""
         text = f"another reading fits better: {best.label}{where}, by {by}."

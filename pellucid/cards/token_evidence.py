@@ -17,6 +17,9 @@ BEGINNING, MOST_BEGINNINGS = 8, 40
 """Tokens of each sentence that are read for what precedes a text, and the number of sentences."""
 LEAST_GAIN = 1.0
 """Nats by which a language model predicts the second of two equal halves better than the first."""
+REPLACEMENTS, REPLACED_TOKENS = 8, 500
+"""Texts in which each token is replaced by another, and their length. A few frequent tokens decide how likely
+such a text is, so that it is the texts, and not their blocks, that differ by chance."""
 SUBWORDS = 1_000
 """Tokens from which on a vocabulary is one of subwords, which differs from model to model."""
 
@@ -62,8 +65,8 @@ def find_other_tokenizer(base: TextReader, ids: Sequence[int]) -> OtherReading |
     """Returns the evidence that a text's ids mean nothing to a model that was trained on language, None where
     there is none.
 
-    Such a model predicts the second of two equal halves of random tokens; and this text not better than one
-    in which each token is replaced by another, always the same.
+    Such a model predicts the second of two equal halves of random tokens; and this text not better than
+    those in which each token is replaced by another, always the same.
     """
     module, rng = base.module, np.random.default_rng(0)
     vocab_size, context = module.config.vocab_size, module.config.context_length
@@ -75,10 +78,14 @@ def find_other_tokenizer(base: TextReader, ids: Sequence[int]) -> OtherReading |
     gain = measure_difference((nll[:, : half - 1] - nll[:, half:]).flatten())
     if gain.decides < 1 or gain.mean < LEAST_GAIN:
         return None
-    other = rng.permutation(vocab_size)
-    before = base.rows[0].before
-    replaced = cut_rows(other[list(ids)].tolist(), context, base.rows[0].ids[:before])
-    difference = measure_difference(TextReader(module, replaced).read_all().nll - base.read_all().nll)
+    some, before = list(ids[:REPLACED_TOKENS]), base.rows[0].ids[: base.rows[0].before]
+
+    def read(ids: Sequence[int]) -> float:
+        return float(TextReader(module, cut_rows(ids, context, before)).read_all().nll.mean())
+
+    losses = np.array([read(rng.permutation(vocab_size)[some].tolist()) for _ in range(REPLACEMENTS)])
+    error = float(losses.std(ddof=1)) * (1 + 1 / REPLACEMENTS) ** 0.5
+    difference = MeanDifference(float(losses.mean()) - read(some), error, REPLACEMENTS, len(some))
     return _blame_tokenizer(difference) if difference.decides < 1 else None
 
 

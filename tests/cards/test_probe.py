@@ -14,8 +14,10 @@ from pellucid.cards.probe_report import Probe, ReadingVerdict, lines
 from pellucid.cards.readings import ModelReading
 from pellucid.cards.text_reader import PIECE, ScoredWindow, TextReader, cut_rows, make_module
 from pellucid.cards.token_evidence import find_other_tokenizer
+from pellucid.checks.files.conventions import describe_probe
 from pellucid.config import ModelConfig
 from pellucid.errors import ResourceError, TokenError
+from pellucid.judge.verdict import Verdict
 from pellucid.pretrained import Pretrained
 from tests.cards.trained import LETTERS, TEXT, read_as, train
 
@@ -231,6 +233,9 @@ def test_the_ids_of_another_tokenizer_mean_nothing_to_a_model_that_copies() -> N
     base = TextReader(module, [ScoredWindow(tuple(ids))])  # type: ignore[arg-type]
     found = find_other_tokenizer(base, ids)
     assert found and found.fit is ReadingVerdict.BETTER and found.label == "tokenizer: of another model"
+    done = Probe(9.0, 5.0, 900, (found,))
+    assert "trained with the tokenizer of another model." in " ".join(lines(done))
+    assert describe_probe(done).verdict is Verdict.BUG
     known = [id % 7 for id in ids]  # what the model knows: small ids are likely
     assert find_other_tokenizer(TextReader(module, [ScoredWindow(tuple(known))]), known) is None  # type: ignore[arg-type]
 

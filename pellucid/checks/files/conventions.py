@@ -5,7 +5,7 @@ It trusts the fast engine, which the checks before it judge, and nothing of the 
 
 from pellucid.cards.difference import ERRORS
 from pellucid.cards.probe import check_probe, probe_model
-from pellucid.cards.probe_report import Probe, ReadingVerdict, list_labels
+from pellucid.cards.probe_report import OTHER_TOKENIZER, Probe, ReadingVerdict, list_labels
 from pellucid.checks.check import Check, Subject
 from pellucid.judge.verdict import Finding, Verdict
 
@@ -27,13 +27,12 @@ def describe_probe(done: Probe) -> Finding:
     measured = f"loss {done.loss:.4f} over {done.tokens:,} tokens"
     if done.fit is ReadingVerdict.BETTER:
         best = done.better[0]
+        if best.choice == "tokenizer":
+            return Finding(Verdict.BUG, measured, f"convention: {best.label}", f"{OTHER_TOKENIZER}.")
         by = f"{-best.difference.mean:.4f} ± {best.difference.error:.4f} nats a token"
         where = f" (in config.json: {best.key})" if best.key else ""
         message = f"with another convention, {best.label}{where}, the loss is lower by {by}: "
         message += "the weights were most likely made for that one."
-        if best.choice == "tokenizer":
-            message = "the ids of the text mean no more to this model than other ids: "
-            message += "the tokenizer is most likely that of another model."
         return Finding(Verdict.BUG, f"{measured}; lower by {by}", f"convention: {best.label}", message)
     if done.reason:
         return Finding(Verdict.UNKNOWN, done.reason)
