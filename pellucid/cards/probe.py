@@ -34,14 +34,16 @@ PREDICTS = 0.75
 """The fraction of ln V, the loss of a uniform guess, below which a model predicts a text: about the loss of
 knowing the frequency of each token."""
 FITS = 1.25
-"""How many times its entropy the loss of a model may be on a text of its own kind. On another kind a wrong
-reading, which is less sure of itself, may fit a little better than the right one."""
+"""The multiple of its entropy that the loss of a model may be on a text of its own kind. On another kind a
+wrong reading, which is less sure of itself, may fit a little better than the right one."""
 MUCH = 0.2
 """The fraction of the loss by which a reading is better that is believed on any text."""
+COMPARED_QUERIES = 256
+"""Queries, the last of a window, by which two masks are compared: of these the most is hidden."""
 FEWEST_BLOCKS = 15
 """Blocks after which an alternative is given up that the rest of the text would not decide either."""
 MOST_STEPS = 6
-"""How often the best alternative of a choice is replaced by one that is beyond it."""
+"""The most steps from the best alternative of a choice to one that is beyond it."""
 TIE = 0.005
 """The fraction of a gain by which two readings are as good as each other."""
 STEP = 0.05
@@ -65,6 +67,14 @@ def choose_text(tokenizer: Tokenizer) -> str:
     return make_sample(tokenizer) if tokenizer.unknown_id in ids else prose
 
 
+def encode_evidence(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Returns the ids of a text that was given; refuses one without a token that is predicted."""
+    ids = tokenizer.encode(text)
+    if len(ids) < 2:
+        raise TokenError("a loss needs a text of at least two tokens.")
+    return ids
+
+
 def check_probe(model: Pretrained, text: str | None = None) -> str:
     """Returns why there is nothing to probe, "" where there is; raises where a text that was given cannot be
     read, or the memory of this machine is too small. Call it before the work."""
@@ -76,8 +86,8 @@ def check_probe(model: Pretrained, text: str | None = None) -> str:
         return f"{model.name} lets tokens attend to later ones, so it predicts no text from left to right."
     if text is None and not make_sample(model.tokenizer):
         return f"{model.name} has no two tokens that a text can be made of: give one with --text."
-    if text is not None and len(model.tokenizer.encode(text)) < 2:
-        raise TokenError("a loss needs a text of at least two tokens.")
+    if text is not None:
+        encode_evidence(model.tokenizer, text)
     # float32 weights, a changed copy of the largest, and the values of one forward pass
     needed, here = 6 * parameter_count(model.config.parameters()), _memory()
     if here is not None and needed > here:
@@ -157,7 +167,7 @@ class TextComparison:
         self.middle = max((len(row.ids) for row in self.rows), default=0) // 2
         """The place in a window from which on tokens are far."""
         self.best: ScoredPiece | None = None
-        """What was read of the alternative that fits best."""
+        """The scores of the alternative that fits best."""
 
     def read(self, other: ModelReading, with_entropy: bool = False) -> TextReader:
         """Returns a reader of the text under another reading."""
@@ -246,8 +256,9 @@ class TextComparison:
         mask, config = other.config.mask, replace(other.config, mask=self.given.config.mask)
         if mask == self.given.config.mask or config != self.given.config or other.value:
             return False
-        last, keys = np.array([2 * self.middle]), np.arange(2 * self.middle + 1)
-        return np.array_equal(mask.compute_mask(last, keys), config.mask.compute_mask(last, keys))
+        keys = np.arange(2 * self.middle + 1)
+        queries = keys[-COMPARED_QUERIES:]
+        return np.array_equal(mask.compute_mask(queries, keys), config.mask.compute_mask(queries, keys))
 
     def _is_of_own_kind(self, other: ModelReading, read: ScoredPiece) -> bool:
         """Returns whether an alternative predicts this text about as well as it expects to, or much better

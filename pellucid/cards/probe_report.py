@@ -1,4 +1,4 @@
-"""What a probe found: each alternative with its evidence, and the verdict on all, as text and as data."""
+"""The findings of a probe: each alternative with its evidence, and the verdict on all, as text and data."""
 
 import math
 import textwrap
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pellucid.cards.difference import MeanDifference
+from pellucid.cards.difference import ERRORS, MeanDifference
 from pellucid.format import pluralize
 
 OTHER_TOKENIZER = (
@@ -18,11 +18,10 @@ TOO_SMALL = 1e-3
 """Nats a token below which two readings are as good as each other: a tenth of a percent of perplexity."""
 MOST_NEEDED = 1e6
 """Tokens above which it is not said how many would decide."""
-ERRORS_IN_WORDS = "more than 4 standard errors"
 
 
 class ReadingVerdict(StrEnum):
-    """What the text says of an alternative, or of all of a choice."""
+    """The verdict of a text on an alternative, or on all."""
 
     RIGHT = "right"
     """The given reading: each other is worse, by more than 4 standard errors."""
@@ -48,10 +47,6 @@ class OtherReading:
     def label(self) -> str:
         return f"{self.choice}: {self.note}" if self.note else self.choice
 
-    @property
-    def is_measured(self) -> bool:
-        return self.difference.tokens > 0
-
 
 @dataclass(frozen=True)
 class Probe:
@@ -63,7 +58,7 @@ class Probe:
     alternatives: tuple[OtherReading, ...]
     not_applied: tuple[str, ...] = ()
     reason: str = ""
-    """Why this text cannot tell anything, where it cannot."""
+    """The reason why this text cannot tell anything, where it cannot."""
     precision: str = "float64"
 
     @property
@@ -182,7 +177,8 @@ def summarize(done: Probe) -> str:
     if done.reason:
         return f"cannot tell: {done.reason}. Give a text of its own kind with --text."
     count = len(done.alternatives) - len(done.undecided)
-    text = f"{count} of {pluralize(len(done.alternatives), 'other reading')} are worse, by {ERRORS_IN_WORDS}."
+    text = f"{count} of {pluralize(len(done.alternatives), 'other reading')} are worse, "
+    text += f"by more than {ERRORS:g} standard errors."
     if done.undecided:
         text += f" Cannot tell: {list_labels(done.undecided)}."
     least, most = done.limits

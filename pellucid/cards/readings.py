@@ -72,12 +72,12 @@ OtherReadings = Callable[[ModelReading], Iterator[ModelReading | None]]
 
 @dataclass(frozen=True)
 class Convention:
-    """What a file says or leaves open, and the other ways to read it."""
+    """A choice that a file says or leaves open, and the other ways to read it."""
 
     name: str
     alternatives: OtherReadings
     describe: Callable[[ModelConfig], str] | None = None
-    """What a config chooses, where its config is what differs."""
+    """Returns the choice of a config in words, where it is the config that differs."""
     needs_distance: bool = False
     """Whether near tokens may show nothing of it, so that far ones are waited for."""
     key: str = ""

@@ -22,7 +22,7 @@ class ScoredWindow(NamedTuple):
 
     ids: tuple[int, ...]
     before: int = 0
-    """How many of the first ids are not of the text, and no targets."""
+    """The number of first ids that are not of the text, and no targets."""
 
 
 def cut_rows(ids: Sequence[int], context: int, before: Sequence[int] = ()) -> list[ScoredWindow]:

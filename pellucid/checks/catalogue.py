@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pellucid.arguments import check_bool, check_function, check_int, check_text
+from pellucid.cards.probe import encode_evidence
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.engine import (
     backward_paths,
@@ -109,6 +110,8 @@ def verify(
         step = check_int("step", step, least=0)
     opened = model if isinstance(model, Model) else load(model, device=device or "cpu", weights=weights)
     text = None if text is None else check_text("text", text)
+    if text is not None and opened.pretrained.tokenizer is not None:  # refused before anything is measured
+        encode_evidence(opened.pretrained.tokenizer, text)
     subject = Subject(opened, is_quick=quick, evidence=text)
     on = subject.model.resolve_device()  # raises where the device cannot be used, before anything is measured
     checks, of_run = select_checks(check_bool("quick", quick), on.type), list[Finding]()

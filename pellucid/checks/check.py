@@ -145,7 +145,7 @@ class Subject:
 
     @cached_property
     def length(self) -> int:
-        """How many tokens most checks read."""
+        """The number of tokens that most checks read."""
         return self.find_length()
 
     def find_length(self, window: int = 0) -> int:

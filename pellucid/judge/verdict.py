@@ -71,7 +71,7 @@ class Finding:
     """The error budget, with its unit."""
     seconds: float = 0.0
     undecided: tuple[str, ...] = ()
-    """What a check could not decide, of the things that it judges."""
+    """The things that a check could not decide, of those that it judges."""
 
     def lines(self, is_verbose: bool = False) -> list[str]:
         """Returns the finding of a check as text: one line, and the message about a bug; where it is verbose,

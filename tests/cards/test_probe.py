@@ -228,7 +228,7 @@ def test_a_reading_shares_the_weights_that_it_leaves_alone() -> None:
 
 
 def test_the_ids_of_another_tokenizer_mean_nothing_to_a_model_that_copies() -> None:
-    """The stand-in is no model of language: it predicts that what followed a token will follow it again."""
+    """The stand-in predicts that what followed a token will follow it again."""
     module, ids = _Copier(), np.random.default_rng(1).integers(0, 1500, 900).tolist()
     base = TextReader(module, [ScoredWindow(tuple(ids))])  # type: ignore[arg-type]
     found = find_other_tokenizer(base, ids)

@@ -132,6 +132,16 @@ def test_a_folder_whose_tensors_are_in_the_other_layout_exits_with_one(
     assert first.endswith("; 1 found a bug: conventions (at convention: RoPE layout: pairs for halves).")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"), [("A", "at least two tokens"), ("The end", "vocabulary"), ("", "two tokens")]
+)
+def test_a_text_that_decides_nothing_is_refused_before_the_checks(
+    shell: Shell, text: str, words: str
+) -> None:
+    done = shell("verify", "abcd", "--quick", "--text", text)
+    assert done.code == 2 and words in done.err and not done.out
+
+
 def test_a_nan_weight_exits_with_one(shell: Shell, tmp_path: Path) -> None:
     name = "blocks.1.mlp.up_proj.weight"
     weights = random_models.model(random_models.LLAMA).weights

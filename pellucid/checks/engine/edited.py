@@ -19,8 +19,8 @@ from pellucid.native.decoder import NativeDecoder
 COUNT = 6
 """Tokens that are read in one call, before a single one."""
 PART, NARROW_PART = 0.01, 0.1
-"""How much of the change may be missing, where a decoder does not have the same bits from other addresses;
-the second in bfloat16."""
+"""The fraction of the change that may be missing, where a decoder does not have the same bits from other
+addresses; the second in bfloat16."""
 ACTIVATION = "embedded"
 
 

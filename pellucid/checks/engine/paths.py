@@ -43,7 +43,7 @@ LOGITS = ("unembedded", "logits", "probs")
 
 
 class PathRun(NamedTuple):
-    """What a path computed: its texts with every recorded value (none where it ran unwatched), the logits of
+    """A run of a path: its texts with every recorded value (none where it ran unwatched), the logits of
     each call, the first key or value that a cache returned other than it was computed, and the calls that
     asked for the last logits of their texts alone."""
 

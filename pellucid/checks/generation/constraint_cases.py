@@ -11,7 +11,7 @@ from pellucid.checks.generation.json_values import describes
 
 @dataclass(frozen=True)
 class ConstraintCase:
-    """What an output must be: a pattern, or a schema."""
+    """A constraint of an output: a pattern, or a schema."""
 
     spec: str | dict[str, Any]
     example: str
@@ -91,7 +91,7 @@ OWN_CASES = (
     ConstraintCase(r"[a-zA-Z]{6,12}( [a-z]{3,8}){2,3}\.", "Abcdef abc abc."),
     ConstraintCase(_object("n", n=INTEGER, s={"type": "string", "maxLength": 9}), '{"n":0}'),
 )
-"""What random tokens of the model's own tokenizer are to be."""
+"""The constraints of random tokens of the model's own tokenizer."""
 EXTRA = (
     '": ',
     '", "',

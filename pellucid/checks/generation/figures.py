@@ -22,17 +22,17 @@ from pellucid.checks.generation.figure_definitions import (
 from pellucid.checks.generation.reduced import ReducedModel, gives_finite_logits
 from pellucid.checks.generation.sampler_definitions import TextSoFar
 from pellucid.checks.generation.sampling import (
-    CANNOT_GENERATE,
     NEW,
-    NO_ROOM,
     NOT_FINITE,
     PROMPT,
     VOCABULARY,
     choose_temperature,
+    count_first,
+    explain_no_room,
+    record_logits,
 )
 from pellucid.errors import PellucidError
 from pellucid.generation.engine import Engine
-from pellucid.generation.feed import Feed
 from pellucid.generation.ledger.file import make_file_data
 from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.samplers.own_probabilities import TopLogprobs
@@ -54,7 +54,7 @@ TOP = 5
 LEAST = -9999.0
 """A server's answer has it in place of every ln p below it, since JSON has no −∞."""
 PRINTED = re.compile(r"rank ([\d,]+)\n  surprisal ([-\d.]+) nats, entropy ([-\d.]+) nats")
-"""What `Ledger.why` says of a token."""
+"""The figures that `Ledger.why` prints of a token."""
 
 
 @dataclass(frozen=True)
@@ -86,18 +86,16 @@ class Mistake:
 def measure_figures(subject: Subject) -> Finding:
     """Generates a few tokens greedily, then by several samplers, and judges every figure of them."""
     config = subject.config
-    if config.mask.bidirectional_prefix > config.context_length:
-        return Finding(Verdict.SKIPPED, CANNOT_GENERATE)
-    prefix = int(config.mask.bidirectional_prefix)
-    if (room := config.context_length - max(1, prefix)) < 1:
-        return Finding(Verdict.SKIPPED, NO_ROOM)
-    model = ReducedModel(subject, layers=1, vocabulary=VOCABULARY, context=max(PROMPT, prefix) + NEW)
+    if why := explain_no_room(config):
+        return Finding(Verdict.SKIPPED, why)
+    first = count_first(config)
+    model = ReducedModel(subject, layers=1, vocabulary=VOCABULARY, context=max(PROMPT, first) + NEW)
     dtypes = dict.fromkeys((getattr(torch, subject.model.dtype), torch.float32))
     module = next((one for one in map(model.module, dtypes) if gives_finite_logits(one)), None)
     if module is None:
         return Finding(Verdict.SKIPPED, NOT_FINITE)
-    new = min(NEW, room)
-    prompt = model.ids(max(1, prefix, min(PROMPT, config.context_length - new)))
+    new = min(NEW, config.context_length - first)
+    prompt = model.ids(max(first, min(PROMPT, config.context_length - new)))
     sampling, judged = Sampling(max_new_tokens=new, stop_ids=(), seed=17), 0
     for _ in range(2):
         try:
@@ -129,14 +127,7 @@ def _make_chain(greedy: RecordedText) -> Sampling:
 def record_run(module: Transformer, prompt: Sequence[int], sampling: Sampling) -> RecordedText:
     """Returns a text with its figures, and the logits of each of the engine's forward passes."""
     engine = Engine(module, slots=1, capacity=len(prompt) + (sampling.max_new_tokens or 0))
-    read, rows = engine.slots.forward, list[Array]()
-
-    def record(feeds: Sequence[Feed]) -> torch.Tensor:
-        logits = read(feeds)
-        rows.append(logits.double().cpu().numpy())
-        return logits
-
-    engine.slots.forward = record  # type: ignore[method-assign]
+    rows = record_logits(engine)
     asked: dict[str, Any] = dict.fromkeys(("logprobs", "ledger", "prompt_logprobs", "uncertainty"), True)
     handle = engine.add(Request(tuple(prompt), sampling, top_logprobs=TOP, **asked))
     tokens = list(handle)

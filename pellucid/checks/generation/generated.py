@@ -39,8 +39,8 @@ class Scorer:
     largest: float = 0.0
     """The largest logit of the specification so far."""
     specified: dict[tuple[int, ...], tuple[Array, float]] = field(default_factory=dict)
-    """What the specification has computed so far, with its largest logit; types that hold the same weights
-    may share it."""
+    """The values that the specification has computed so far, with its largest logit; types that hold the same
+    weights may share it."""
 
     def __post_init__(self) -> None:
         self.weights = applied_weights(self.module)

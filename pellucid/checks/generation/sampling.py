@@ -26,6 +26,7 @@ from pellucid.checks.generation.statistics import (
     fit_frequencies,
     measure_correlation,
 )
+from pellucid.config import ModelConfig
 from pellucid.errors import PellucidError
 from pellucid.generation.engine import Engine
 from pellucid.generation.feed import Feed
@@ -80,16 +81,26 @@ class Drawn:
                 yield choice, step, rows[at if len(rows) > 1 else 0]
 
 
+def count_first(config: ModelConfig) -> int:
+    """Returns the fewest tokens of a prompt: a bidirectional prefix is read in one call."""
+    return max(1, int(config.mask.bidirectional_prefix))
+
+
+def explain_no_room(config: ModelConfig) -> str:
+    """Returns why no token can be generated after a prompt, "" where one can."""
+    if config.mask.bidirectional_prefix > config.context_length:
+        return CANNOT_GENERATE
+    return NO_ROOM if config.context_length - count_first(config) < 1 else ""
+
+
 def measure_draws(subject: Subject) -> Finding:
     """Replays the draws of every sampler in the model's own type and in float32, then counts many tokens
     against the specification's probabilities."""
     config = subject.config
-    if config.mask.bidirectional_prefix > config.context_length:
-        return Finding(Verdict.SKIPPED, CANNOT_GENERATE)
-    first = max(1, int(config.mask.bidirectional_prefix))
-    if (room := config.context_length - first) < 1:
-        return Finding(Verdict.SKIPPED, NO_ROOM)
-    new = min(NEW, room)
+    if why := explain_no_room(config):
+        return Finding(Verdict.SKIPPED, why)
+    first = count_first(config)
+    new = min(NEW, config.context_length - first)
     layers = 1 if subject.is_large else LAYERS
     model = ReducedModel(subject, layers=layers, vocabulary=VOCABULARY, context=max(PROMPT, first) + NEW)
     prompt = model.ids(max(first, min(PROMPT, config.context_length - new)))
@@ -111,6 +122,19 @@ def measure_draws(subject: Subject) -> Finding:
     return count_draws(model, prompt, replayed)
 
 
+def record_logits(engine: Engine) -> list[Array]:
+    """Returns a list to which the logits of each forward pass of an engine are added from here on."""
+    read, rows = engine.slots.forward, list[Array]()
+
+    def record(feeds: Sequence[Feed]) -> torch.Tensor:
+        logits = read(feeds)
+        rows.append(logits.double().cpu().numpy())
+        return logits
+
+    engine.slots.forward = record  # type: ignore[method-assign]
+    return rows
+
+
 class Draws:
     """Draws of one engine: the same prompt under every setting."""
 
@@ -121,14 +145,7 @@ class Draws:
     def draw(self, case: SamplingCase) -> Drawn:
         """Runs a request in an engine of its own and records the logits of each of its forward passes."""
         engine = Engine(self.module, slots=case.sampling.n, capacity=len(self.prompt) + self.new)
-        read, rows = engine.slots.forward, list[Array]()
-
-        def record(feeds: Sequence[Feed]) -> torch.Tensor:
-            logits = read(feeds)
-            rows.append(logits.double().cpu().numpy())
-            return logits
-
-        engine.slots.forward = record  # type: ignore[method-assign]
+        rows = record_logits(engine)
         texts = engine.add(Request(tuple(self.prompt), case.sampling, ledger=case.has_ledger)).result()
         return Drawn(case, self.prompt, texts, rows)
 

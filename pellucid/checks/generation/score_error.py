@@ -9,7 +9,7 @@ import torch
 from pellucid.reference.op import Array
 
 TIMES = 16.0
-"""How many times the error of an uncached run in the same type a log-probability may be off."""
+"""The multiple of the error of an uncached run in the same type by which a log-probability may be off."""
 FLOORS = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 1e-1}
 """Nats that are always allowed, where the uncached run happens to be exact."""
 CEILINGS = {torch.float64: 1e-8, torch.float32: 1e-3}

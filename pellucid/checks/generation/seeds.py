@@ -8,7 +8,7 @@ import torch
 
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.generation.reduced import ReducedModel, gives_finite_logits
-from pellucid.checks.generation.sampling import CANNOT_GENERATE, NO_ROOM, NOT_FINITE
+from pellucid.checks.generation.sampling import NOT_FINITE, count_first, explain_no_room
 from pellucid.errors import PellucidError
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Completion, Request
@@ -29,13 +29,11 @@ TEMPERATURE = 1e6
 def measure_seeds(subject: Subject) -> Finding:
     """Draws a text with each seed, all tokens nearly equally probable, twice."""
     config = subject.config
-    if config.mask.bidirectional_prefix > config.context_length:
-        return Finding(Verdict.SKIPPED, CANNOT_GENERATE)
-    first = max(1, int(config.mask.bidirectional_prefix))
-    if (room := config.context_length - first) < 1:
-        return Finding(Verdict.SKIPPED, NO_ROOM)
+    if why := explain_no_room(config):
+        return Finding(Verdict.SKIPPED, why)
+    first = count_first(config)
     size = min(VOCABULARY, config.vocab_size)
-    new = min(room, math.ceil(math.log(CERTAIN, max(size, 2))))
+    new = min(config.context_length - first, math.ceil(math.log(CERTAIN, max(size, 2))))
     model = ReducedModel(subject, layers=1, vocabulary=size, context=first + new)
     module, prompt = model.module(torch.float32), model.ids(first)
     if not gives_finite_logits(module):

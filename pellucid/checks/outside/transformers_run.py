@@ -52,7 +52,7 @@ class TransformersModel:
 
     @property
     def window(self) -> int:
-        """How many keys a query of some layer sees at most, as they read the file; 0 where it sees all."""
+        """The most keys that a query of some layer sees, as they read the file; 0 where it sees all."""
         config = self.model.config.get_text_config()
         sizes = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
         return max((size for size in sizes if isinstance(size, int)), default=0)
