@@ -116,7 +116,7 @@ def _count_bytes(path: Path) -> int:
             ends = [entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"]
             size = 8 + length + int(max(ends, default=0))
             return size if size < 2**63 else 0
-        except (Damaged, ValueError, TypeError, KeyError, IndexError):
+        except (Damaged, ValueError, OverflowError, TypeError, KeyError, IndexError):  # 1e400 is infinite
             return 0
 
 

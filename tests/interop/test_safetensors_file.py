@@ -136,6 +136,11 @@ BROKEN = {
     "past the end": ({"a": F32}, bytes(3), "is cut short: it has 7. B of the 7. B"),
     "hole": ({"a": F32 | {"data_offsets": [4, 8]}}, bytes(8), "not a safetensors file"),
     "overflow": ({"a": F32 | {"shape": [1 << 62, 4]}}, bytes(4), "not a safetensors file"),
+    "infinite": (
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 1e999]}}',
+        bytes(4),
+        "not a safetensors file",
+    ),
     "negative": ({"a": F32 | {"shape": [-1]}}, bytes(4), "not a safetensors file"),
 }
 
