@@ -116,6 +116,9 @@ class StepRecorder(Hook):
     clipped: Tensors = field(default_factory=dict)
     judged: Pass | None = None
     """The pass of its own."""
+    sums: Tensors = field(default_factory=dict)
+    """The bfloat16 gradients of all micro-batches, added up in float32 here, where the run has masters."""
+    micro_batches: int = 0
 
     def before_forward(self, state: TrainState, batch: DeviceBatch) -> None:
         self.batch = batch
@@ -123,8 +126,24 @@ class StepRecorder(Hook):
         self.trainable = _copy(state.weights.named)
         if self.rows is not None:
             self.judged = self._run_apart(state, batch, self.rows)
+        if state.weights.bfloat16:
+            self._accumulate, state.weights.accumulate_grads = (  # type: ignore[method-assign]
+                state.weights.accumulate_grads,
+                lambda: self._add_grads(state),
+            )
+
+    def _add_grads(self, state: TrainState) -> None:
+        """Adds the gradients of a micro-batch to the sums before the run adds them to its masters."""
+        self.micro_batches += 1
+        for name, weight in state.weights.bfloat16.items():
+            if weight.grad is not None:
+                own = weight.grad.detach().to("cpu", torch.float32, copy=True)
+                self.sums[name] = self.sums[name] + own if name in self.sums else own
+        self._accumulate()
 
     def after_backward(self, state: TrainState) -> None:
+        if state.weights.bfloat16:
+            state.weights.accumulate_grads = self._accumulate  # type: ignore[method-assign]
         self.grads = _copy_grads(state)
 
     def before_update(self, state: TrainState) -> None:

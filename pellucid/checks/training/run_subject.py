@@ -169,7 +169,7 @@ class RunSubject:
         folder = self.past.folder
         logged = max((line["step"] for line in self.past.lines if line.get("kind") == "step"), default=0)
         found = folder.find_newest(logged - 2)[0] if logged > 2 else None
-        if found is None and not _can_begin(self.past):
+        if found is None and not can_begin(self.past):
             found = folder.find_newest()[0]
         start = (parse_step(found.name) or 0) if found is not None else 0
         return start, start + 2
@@ -275,7 +275,7 @@ def merge_adapters(weights: Mapping[str, Array], scale: float) -> dict[str, Arra
     return merged
 
 
-def _can_begin(past: PastRun) -> bool:
+def can_begin(past: PastRun) -> bool:
     """Whether the model that the run began with can be made again."""
     try:
         resolve_recipe(past.recipe)
@@ -292,6 +292,8 @@ class RunCheck:
     claim: str
     budget: str
     measure: Callable[[RunSubject], Finding]
+    trusts: str
+    """The parts of the package that are taken as right: a fault of theirs would be in both numbers."""
 
     def run(self, subject: RunSubject) -> Finding:
         """Measures the claim on a run. The budget may depend on the type in which the run computes."""

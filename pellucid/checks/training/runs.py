@@ -1,9 +1,19 @@
-"""The checks of a training run: one of its steps, replayed from a checkpoint, and its validation loss."""
+"""The checks of a training run: one of its steps, replayed from a checkpoint; the way to the next checkpoint;
+the tokens that it reads; its evaluations and its log."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-from pellucid.checks.training import training_batch, training_gradients, training_update, validation_loss
+from pellucid.checks.training import (
+    epoch_targets,
+    grad_sums,
+    log_figures,
+    next_checkpoint,
+    training_batch,
+    training_gradients,
+    training_update,
+    validation_loss,
+)
 from pellucid.checks.training.run_subject import RunCheck, RunSubject
 from pellucid.errors import FileError
 from pellucid.judge.verdict import Finding
@@ -12,10 +22,14 @@ from pellucid.training.saving.manifest import MODEL
 CHECKS: tuple[RunCheck, ...] = (
     *training_batch.CHECKS,
     *training_gradients.CHECKS,
+    *grad_sums.CHECKS,
     *training_update.CHECKS,
+    *next_checkpoint.CHECKS,
+    *epoch_targets.CHECKS,
     *validation_loss.CHECKS,
+    *log_figures.CHECKS,
 )
-"""In the order of a step; the validation loss last."""
+"""In the order of a step; then what lies between checkpoints, the data, and the log."""
 
 
 def verify_run(

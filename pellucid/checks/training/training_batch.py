@@ -107,7 +107,7 @@ def _search_file(rows: Rows, batch: Batch) -> bool | None:
     if not files or sum(len(tokens) for tokens, _ in files) > SEARCHED:
         return None
     text = _longest_text(batch)
-    return None if len(text) < KEY else any(_contains(tokens, text, is_ring) for tokens, is_ring in files)
+    return None if len(text) < KEY else any(contains(tokens, text, is_ring) for tokens, is_ring in files)
 
 
 def _token_files(rows: Rows) -> Iterator[tuple[Tokens, bool]]:
@@ -132,7 +132,7 @@ def _longest_text(batch: Batch) -> Ids:
     return text
 
 
-def _contains(tokens: Tokens, text: Ids, is_ring: bool) -> bool:
+def contains(tokens: Tokens, text: Ids, is_ring: bool) -> bool:
     found = np.asarray(tokens.read_unchecked(0, len(tokens)))
     if is_ring:
         found = np.concatenate([found, np.resize(found, len(text))])
@@ -193,11 +193,13 @@ CHECKS = (
         "Each counted target of a step is the id after its position, and every row is computed once.",
         "id for id",
         measure_batch,
+        trusts="the token files; the ids of a batch, of which one row is searched for in the files",
     ),
     RunCheck(
         "step dropout",
         "Each dropout mask of a step drops the fraction that the recipe asks for, and scales the rest.",
         f"{DEVIATIONS:g} standard deviations",
         measure_dropout,
+        trusts="a second forward pass, which draws the same numbers, for the masks of the step",
     ),
 )

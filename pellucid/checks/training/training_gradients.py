@@ -153,17 +153,20 @@ CHECKS = (
         "A step computes with the trained weights, and a run continues with those of its checkpoint.",
         "bit for bit",
         measure_weights,
+        trusts="the files of the checkpoint, whose checksums are in its manifest",
     ),
     RunCheck(
         "step loss",
         "The loss of a step is that of the specification, the mean over all counted targets.",
         "8 times the error of the specification in the run's type",
         measure_loss,
+        trusts="the batch, which another check judges; the specification shares no code with the step",
     ),
     RunCheck(
         "step gradients",
         "The gradient of every trained parameter is that of the specification, in direction and scale.",
         "8 times the error of the specification in the run's type; 5 times for the scale",
         measure_gradients,
+        trusts="the batch, which another check judges; the specification shares no code with the step",
     ),
 )

@@ -141,17 +141,20 @@ CHECKS = (
         "The gradient norm of a step is that of all its gradients as one vector, and the log has it.",
         "(8 + √n) units of rounding",
         measure_norm,
+        trusts="the recorded gradients, which another check judges",
     ),
     RunCheck(
         "step clipping",
         "Every gradient of a step is multiplied by one factor, min(1, limit / norm).",
         "(8 + √n) units of rounding",
         measure_clipping,
+        trusts="the recorded gradients, which another check judges",
     ),
     RunCheck(
         "step update",
         "The update of every parameter is that of the optimizer's rule, with the scheduled rate.",
         "(8 + √n) units of Σ|terms|",
         measure_update,
+        trusts="the clipped gradients, the recipe's schedule, and the specification's rule of the optimizer",
     ),
 )

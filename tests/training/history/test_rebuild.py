@@ -193,6 +193,13 @@ def test_a_log_that_says_otherwise_is_never_passed_over_in_silence(tmp_path: Pat
     assert rebuild_step(tmp_path / "a", 4).remarks == ()
 
 
+def test_a_second_replay_from_the_beginning_reads_the_same_rows(tmp_path: Path) -> None:
+    trained(tmp_path / "a")
+    past = PastRun(tmp_path / "a")
+    for _ in range(2):
+        assert past.rebuild(2).remarks == ()
+
+
 def test_nothing_is_written_and_nothing_of_the_caller_is_changed(tmp_path: Path) -> None:
     """Also while another process trains in the folder: no lock is needed."""
     trained(tmp_path / "a", DROPOUT)
