@@ -333,6 +333,7 @@ def test_a_png_is_drawn_where_matplotlib_is(shell: Shell, tmp_path: Path) -> Non
     ("arguments", "words"),
     [
         (["nowhere", "-o", "c.svg"], "there is no log nowhere"),
+        (["loop", "-o", "c.svg"], "there is no log loop"),
         (["empty", "-o", "c.svg"], "no run has made a step"),
         (["a", "-o", "c.gif"], "c.gif does not end in .html, .svg or .png"),
         (["a", "-o", "no/c.svg"], "cannot write no/c.svg"),
@@ -344,6 +345,7 @@ def test_what_cannot_be_drawn_is_refused(
 ) -> None:
     folder(tmp_path / "a", 5)
     folder(tmp_path / "empty", 0)
+    (tmp_path / "loop").symlink_to("loop")
     (folder(tmp_path / "damaged", 5) / "log.jsonl").write_text("[]\n{}\n[]\n")
     done = shell("plot", *arguments)
     assert (done.code, done.out) == (2, "")

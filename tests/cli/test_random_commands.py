@@ -75,7 +75,7 @@ def lost_files(
     gone = [
         path
         for path in container.lost(before, after)
-        if not any(path == order or path.startswith(f"{order}/") for order in orders)
+        if not any(path == order or path.startswith((f"{order}/", _arrays_of(order))) for order in orders)
         and not path.endswith("/lock")  # it says who held a run last
     ]
     found = [f"lost {path!r}" for path in gone]
@@ -84,6 +84,11 @@ def lost_files(
     if code in (2, 3) and line.arguments[0] != "train":
         found += [f"made {path!r} and failed" for path in new]
     return found
+
+
+def _arrays_of(trace: str) -> str:
+    """Returns how the files of a trace begin that hold its large arrays; they are replaced with it."""
+    return f"{trace.removesuffix('.json')}.trace-"
 
 
 def check(seed: int, count: int) -> None:

@@ -1,5 +1,6 @@
 """The charts of runs: loss, validation loss, learning rate and gradient norm, then each run's layers."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,7 @@ def read_runs(paths: Sequence[Path], on_empty: Callable[[str], None] = lambda na
 def _names(paths: Sequence[Path]) -> list[str]:
     """Returns distinct names: the last part of each path if that is enough, otherwise all of it."""
     folders = [path.parent if path.name == LOG else path for path in paths]
-    short = [folder.resolve().name for folder in folders]
+    short = [os.path.basename(os.path.realpath(folder)) for folder in folders]  # resolve() fails on a loop
     names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
     return [escape_controls(name, keep="\n").replace("\n", " ") for name in names]
 
