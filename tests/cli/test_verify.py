@@ -16,7 +16,7 @@ from pellucid.checks.check import Check
 from pellucid.checks.training.runs import CHECKS as RUN_CHECKS
 from pellucid.interop import huggingface
 from pellucid.interop.rope_layout import in_layout
-from pellucid.judge.verdict import Finding, Verdict, VerifyReport
+from pellucid.judge.verdict import Finding, Judged, Verdict, VerifyReport
 from pellucid.model import transformer
 from pellucid.text.sample import SAMPLE
 from tests.checks.trained import trained
@@ -55,9 +55,11 @@ def test_json_is_one_line_for_each_check(shell: Shell) -> None:
     assert [line["check"] for line in found] == QUICK
     for line in found:
         assert set(line) == {
-            "check", "claim", "budget", "verdict", "measured", "at", "message", "seconds", "undecided",
+            "check", "claim", "judges", "budget", "verdict", "measured", "at", "message", "seconds",
+            "undecided",
         }  # fmt: skip
         assert line["verdict"] in ("equal", "noise", "skipped", "cannot tell")
+        assert line["judges"] in list(Judged)
         assert line["measured"] and not line["at"]
 
 
@@ -78,6 +80,7 @@ def test_details_are_shown_with_v(shell: Shell, monkeypatch: pytest.MonkeyPatch)
     short, long = shell("verify", "abcd").out, shell("verify", "abcd", "-v").out
     assert "28 numbers" not in short and len(short.splitlines()) == 2
     assert "28 numbers  (allowed: no NaN, no Inf)" in long
+    assert long.endswith(" s  judges your model and files\n") and "judges" not in short
 
 
 def test_a_report_is_one_line_at_a_prompt_and_a_table_in_a_notebook() -> None:
@@ -129,7 +132,8 @@ def test_a_folder_whose_tensors_are_in_the_other_layout_exits_with_one(
     assert "\n              BUG at convention: RoPE layout: pairs for halves\n" in done.out
     first, *_ = done.out.splitlines()
     assert first.startswith(f"{tmp_path / 'broken'}: do not trust it yet. ")
-    assert first.endswith("; 1 found a bug: conventions (at convention: RoPE layout: pairs for halves).")
+    named = "conventions (at convention: RoPE layout: pairs for halves)"
+    assert first.endswith(f"; 1 found a bug in your model or its files: {named}.")
 
 
 @pytest.mark.parametrize(
@@ -176,13 +180,15 @@ def test_the_json_of_a_bug_has_its_place_and_its_message(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Finding(Verdict.BUG, "1 [bold]", "logits[t=0]", "two\n[red]lines[/]")
-    check = Check("made [up]", "a claim [with marks]", "none", lambda subject: found)
+    check = Check("made [up]", "a claim [with marks]", "none", lambda subject: found, Judged.MACHINE)
     monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", (check,))
     done = shell("verify", "abcd", "--json")
     assert done.code == 1
     (line,) = lines(done.out)
     assert (line["verdict"], line["at"], line["message"]) == ("BUG", "logits[t=0]", "two\n[red]lines[/]")
+    assert line["judges"] == "this machine and build"
     text = shell("verify", "abcd").out
+    assert "; 1 found a bug in this machine or its build: made [up] (at logits[t=0]).\n" in text
     assert "BUG           made [up]          a claim [with marks]\n" in text
     assert "              BUG at logits[t=0]\n              two\n              [red]lines[/]\n" in text
 
@@ -271,7 +277,9 @@ def test_a_wrong_step_exits_with_one_and_names_the_gradient(
     small_run_folders.trained(tmp_path / "a")
     done = shell("verify", tmp_path / "a", "--quick")
     assert done.code == 1 and "BUG at d.embed.weight\n" in done.out
-    assert done.out.splitlines()[0].endswith("1 found a bug: step gradients (at d.embed.weight).")
+    assert done.out.splitlines()[0].endswith(
+        "1 found a bug in this program: step gradients (at d.embed.weight)."
+    )
 
 
 @pytest.mark.parametrize("step", ["7", "0", "x"])
