@@ -22,6 +22,7 @@ from pellucid.text.sample import SAMPLE
 from tests.checks.trained import trained
 from tests.cli import container
 from tests.cli.commands import Shell
+from tests.faults import in_generation
 from tests.interop.gguf import random_models
 from tests.training import small_run_folders
 from tests.workbench import folders
@@ -290,3 +291,63 @@ def test_a_step_that_there_is_not_is_a_usage_error(step: str, run: Path, shell: 
 def test_a_model_has_no_step(run: Path, shell: Shell) -> None:
     done = shell("verify", run / "model", "--step", "3")
     assert done.code == 2 and "step=3 is for the folder of a run" in done.err
+
+
+# ---- this program
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two checks of this program, beside one of each other kind, are in the catalogue."""
+    names = ("weights", "file weights", "float32", "seeds")
+    some = [check for check in CHECKS if check.name in names]
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", some)
+    assert {check.judges for check in some} == set(Judged)
+    return ["file weights", "seeds"]
+
+
+def test_self_runs_the_checks_of_this_program_alone_on_three_models(shell: Shell, few: list[str]) -> None:
+    done = shell("verify", "--self", "--quick", "--json")
+    assert (done.code, done.err) == (0, "")
+    found = lines(done.out)
+    models = ["abcd", "random llama", "random gpt2"]
+    assert [(line["model"], line["check"]) for line in found] == [(m, name) for m in models for name in few]
+    assert {line["judges"] for line in found} == {"this program"}
+    assert [line["verdict"] for line in found] == ["skipped", *["equal"] * 5]
+
+
+def test_self_prints_each_model_and_then_one_conclusion(shell: Shell, few: list[str]) -> None:
+    *parts, last = shell("verify", "--self", "-v").out.splitlines()
+    assert parts[0].startswith("abcd: no bug found. 1 check in ")
+    assert [line.split(":")[0] for line in parts if "no bug found" in line][1:] == [
+        "random llama",
+        "random gpt2",
+    ]
+    assert last.startswith("this program: no bug found. 5 checks in ") and last.endswith(" s.")
+    assert sum(line.endswith(" s  judges this program") for line in parts) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["abcd", "--self"], "on models of its own: omit abcd."),
+        (["--self", "--weights", "int8", "--step", "2", "--text", "x"], "omit --weights, --step, --text."),
+        (["--self", "--device", "toaster"], "the device 'toaster' cannot be used here"),
+        ([], "give a MODEL to verify, or --self"),
+    ],
+)
+def test_what_self_cannot_have_is_a_usage_error(shell: Shell, arguments: list[str], words: str) -> None:
+    done = shell("verify", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err and done.err.count("\n") == 1
+
+
+def test_a_fault_of_this_program_is_called_one_by_self(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [check for check in CHECKS if check.name in ("weights", "sampled")]
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", some)
+    in_generation.temperature_is_inverted(monkeypatch)
+    done = shell("verify", "--self", "--quick")
+    assert done.code == 1
+    last = done.out.splitlines()[-1]
+    assert last.startswith("this program: do not trust it yet. ")
+    assert "; 3 found a bug in this program: sampled of abcd (at sampling.temperature), sampled of " in last
