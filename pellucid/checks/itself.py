@@ -22,6 +22,7 @@ from pellucid.judge.verdict import Finding, Judged, VerifyReport
 from pellucid.pretrained import Pretrained, Provenance
 from pellucid.reference.op import Array
 from pellucid.text.kinds import train
+from pellucid.training.machine import use_threads
 from pellucid.workbench import Model, load
 
 SEED, SCALE = 0, 0.15
@@ -65,7 +66,7 @@ def verify_self(
     for parameter, function in (("before", before), ("after", after)):
         check_function(parameter, function)
     findings: list[Finding] = []
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, use_threads(1):  # on models so small, threads only wait
         for name, model in open_models(Path(folder), check_text("device", device)):
             subject = Subject(model, is_quick=quick)
             for check in select_checks(quick, model.resolve_device().type):

@@ -1,12 +1,15 @@
 """`verify_self`: this program is found healthy on its own models, and its faults are found there."""
 
 import pytest
+import torch
 
 import pellucid
 from pellucid.checks import catalogue
+from pellucid.checks.check import Check, Subject
 from pellucid.checks.itself import RANDOM, make_model
 from pellucid.config import ModelConfig
 from pellucid.judge.verdict import Finding, Judged, Verdict, VerifyReport
+from pellucid.training.machine import use_threads
 from tests.faults import in_generation, in_kernels
 from tests.faults.fault import Plant
 
@@ -25,6 +28,22 @@ def test_this_program_has_no_bug(quick: bool) -> None:
     made = {finding.name for finding in report.findings if finding.verdict is not Verdict.SKIPPED}
     assert made == set(wanted)
     assert {finding.verdict for finding in report.findings} <= {Verdict.EQUAL, Verdict.NOISE, Verdict.SKIPPED}
+
+
+def test_it_computes_on_one_thread_and_leaves_the_number_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that wait for each other take minutes over models so small."""
+
+    def count(subject: Subject) -> Finding:
+        return Finding(Verdict.EQUAL, str(torch.get_num_threads()))
+
+    counted = Check("made up", "It is counted.", "none", count, Judged.PROGRAM)
+    monkeypatch.setattr(catalogue, "CHECKS", (counted,))
+    before = torch.get_num_threads()
+    with use_threads(2):
+        report = pellucid.verify_self(quick=True)
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == before
+    assert [finding.measured for finding in report.findings] == ["1"] * 3
 
 
 def test_the_models_are_the_same_each_time_and_no_part_is_without_effect() -> None:
