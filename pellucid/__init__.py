@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported when it is first used
     from pellucid import ops
     from pellucid.checks.catalogue import verify
+    from pellucid.checks.itself import verify_self
     from pellucid.config import ModelConfig
     from pellucid.errors import (
         AddressError,
@@ -72,11 +73,13 @@ __all__ = [
     "trace",
     "train",
     "verify",
+    "verify_self",
 ]
 
 _HOMES = {
     "pellucid": ("ops",),
     "pellucid.checks.catalogue": ("verify",),
+    "pellucid.checks.itself": ("verify_self",),
     "pellucid.config": ("ModelConfig",),
     "pellucid.errors": tuple(name for name in __all__ if name.endswith("Error")),
     "pellucid.explorer.export": ("make_page",),

@@ -29,6 +29,7 @@ FUNCTIONS = [
     "trace",
     "train",
     "verify",
+    "verify_self",
 ]
 CLASSES = ["Engine", "Model", "ModelConfig", "Request", "Sampling", "Tape"]
 ERRORS = [name for name, thing in vars(errors).items() if isinstance(thing, type) and name.endswith("Error")]

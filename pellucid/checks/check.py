@@ -17,7 +17,7 @@ from pellucid.errors import ResourceError, TokenError, quote
 from pellucid.explain.trace import Trace
 from pellucid.format import pluralize
 from pellucid.judge.mismatch import explain_mismatch, find_mismatch, kind_of, largest, scales_by_kind
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.transformer import Transformer
 from pellucid.pretrained import as_lazy, parameter_count
 from pellucid.quantized import QuantizedWeight
@@ -214,6 +214,8 @@ class Check:
     claim: str
     budget: str
     measure: Callable[[Subject], Finding]
+    judges: Judged
+    """What would have to be mended where it finds a bug, if the checks before it find none."""
     quick: bool = True
     """Whether it also runs with `--quick`."""
     needs_floats: bool = False
@@ -234,7 +236,14 @@ class Check:
             is_short = isinstance(error, MemoryError | torch.OutOfMemoryError) or HOST_ERROR in str(error)
             found = Finding(Verdict.SKIPPED, NO_MEMORY) if is_short else describe_exception(error)
         seconds = time.perf_counter() - start
-        return replace(found, name=self.name, claim=self.claim, allowed=self.budget, seconds=seconds)
+        return replace(
+            found,
+            name=self.name,
+            claim=self.claim,
+            allowed=self.budget,
+            seconds=seconds,
+            judges=self.judges,
+        )
 
 
 def describe_exception(error: Exception) -> Finding:

@@ -52,7 +52,7 @@ EXAMPLES = {
     "runs": ("pellucid runs", "pellucid runs runs/a --json"),
     "plot": ("pellucid plot runs/a", "pellucid plot runs/a -o a.html"),
     "mark": ("pellucid mark answered.md", "pellucid mark answered.md --hint 1"),
-    "verify": ("pellucid verify abcd --quick", "pellucid verify abcd --quick --json"),
+    "verify": ("pellucid verify abcd --quick --json", "pellucid verify --self"),
     "compare": ('pellucid compare abcd abcd "A B"', "pellucid compare abc.json ab.json"),
     "export": (
         "pellucid export runs/a --to pellucid -o my-model",

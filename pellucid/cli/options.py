@@ -15,6 +15,7 @@ ModelName = Annotated[
         metavar="MODEL",
     ),
 ]
+OptionalModelName = Annotated[str | None, ModelName.__metadata__[0]]
 TokenizerName = Annotated[
     str,
     typer.Argument(

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pellucid.cli.options import Device, Json, ModelName, Weights, read_text_option
+from pellucid.cli.options import Device, Json, OptionalModelName, Weights, read_text_option
+from pellucid.errors import UsageError
 
 if TYPE_CHECKING:
     from pellucid.checks.check import Check
     from pellucid.checks.training.run_subject import RunCheck
     from pellucid.cli.console import Console
-    from pellucid.judge.verdict import Finding
+    from pellucid.judge.verdict import Finding, VerifyReport
 
 COLORS = {
     "EQUAL": "green",
@@ -29,7 +30,10 @@ COLORS = {
 
 
 def verify(
-    model: ModelName,
+    model: OptionalModelName = None,
+    itself: Annotated[
+        bool, typer.Option("--self", help="Verify this program, on models of its own; no MODEL.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Only the checks that take seconds.")] = False,
     device: Device = "cpu",
     weights: Weights = None,
@@ -58,28 +62,56 @@ def verify(
 
     equal: within the tolerance. noise: within what rounding explains. right: each other convention that a
     text can tell apart is worse on it. BUG: none of these; the first wrong value is named. cannot tell: with
-    what would decide. The exit code is 1 where there is a bug.
-    """
-    from pellucid.checks.catalogue import verify
+    what would decide. The exit code is 1 where there is a bug; the conclusion
+    says whether it is in your model or its files, in this machine or its build, or in this program.
 
+    --self runs the checks of this program alone, on abcd and two models with random weights, in a minute.
+    """
+    _check_options(model, itself, weights=weights, step=step, text=text)
     read = read_text_option(text)
     with _progress(json) as (console, before, after):
-        report = verify(
-            model,
-            quick=quick,
-            device=device,
-            weights=weights,
-            step=step,
-            text=read,
-            before=before,
-            after=after,
-        )
+        if model is None:
+            from pellucid.checks.itself import verify_self
+
+            report = verify_self(quick=quick, device=device, before=before, after=after)
+        else:
+            from pellucid.checks.catalogue import verify
+
+            report = verify(
+                model,
+                quick=quick,
+                device=device,
+                weights=weights,
+                step=step,
+                text=read,
+                before=before,
+                after=after,
+            )
     if console is not None:
-        lines = [f"{model}: {report.summary()}", *report.lines(verbose)[1:]]
-        is_cut = console.is_terminal and len(lines) >= console.height  # the first line has left the screen
-        _print(console, [*lines, lines[0]] if is_cut else lines)
+        _print_report(console, model, report, verbose)
     if not report:
         raise typer.Exit(1)
+
+
+def _check_options(model: str | None, itself: bool, **of_models: object) -> None:
+    """Raises where there is not one thing to verify, or an option that it does not have."""
+    if model is None and not itself:
+        raise UsageError("give a MODEL to verify, or --self to verify this program.")
+    given = [] if model is None else [model]
+    given += [f"--{name}" for name, value in of_models.items() if value is not None]
+    if itself and given:
+        raise UsageError(f"--self verifies this program, on models of its own: omit {', '.join(given)}.")
+
+
+def _print_report(console: "Console", model: str | None, report: "VerifyReport", is_verbose: bool) -> None:
+    """Prints the conclusion and every check; of several models, the conclusion below them."""
+    first, *more = report.lines(is_verbose)
+    if model is None:
+        _print(console, [*more, f"this program: {first}"])
+        return
+    lines = [f"{model}: {first}", *more]
+    is_cut = console.is_terminal and len(lines) >= console.height  # the first line has left the screen
+    _print(console, [*lines, lines[0]] if is_cut else lines)
 
 
 Progress = tuple["Console | None", Callable[["Check | RunCheck"], None], Callable[["Finding"], None]]

@@ -3,6 +3,7 @@
 A check of `verify` ends in a `Finding`, and so does each value of `compare`; a `VerifyReport` is all of them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -52,6 +53,22 @@ _SEVERITY = (
 )
 
 
+class Judged(StrEnum):
+    """What a check judges: what has to be mended where it finds a bug and those before it find none."""
+
+    MODEL = "your model and files"
+    """Weights, config, tokenizer and templates, as other programs read them and as texts fit them."""
+    MACHINE = "this machine and build"
+    """Arithmetic in a type, compiled code, threads and kernels: the processor, the compiler, PyTorch."""
+    PROGRAM = "this program"
+    """What would be wrong on every machine and with every model."""
+
+    @property
+    def place(self) -> str:
+        """Where a bug is, in a sentence: "your model or its files"."""
+        return self.replace(" and ", " or its ")
+
+
 @dataclass(frozen=True)
 class Finding:
     """The verdict on one claim about a model, or on one value of a run."""
@@ -72,14 +89,22 @@ class Finding:
     seconds: float = 0.0
     undecided: tuple[str, ...] = ()
     """The things that a check could not decide, of those that it judges."""
+    judges: Judged | None = None
+    """What a check judges; None of a value of another run."""
+    model: str = ""
+    """The model, where a report is of several."""
+    trusts: str = ""
+    """The parts of the package that a check of a run takes as right."""
 
     def lines(self, is_verbose: bool = False) -> list[str]:
         """Returns the finding of a check as text: one line, and the message about a bug; where it is verbose,
-        the figure, its budget and the time as well."""
+        the figure, its budget, the time, and what it judges and trusts as well."""
         lines = [f"{self.verdict:<13} {self.name:<19}{self.claim}"]
         if is_verbose:
             budget = "" if self.verdict is Verdict.SKIPPED else f"  (allowed: {self.allowed})"
-            lines += [f"{'':<33}{self.measured}{budget}  {self.seconds:.1f} s"]
+            judges = f"  judges {self.judges}" if self.judges else ""
+            lines += [f"{'':<33}{self.measured}{budget}  {self.seconds:.1f} s{judges}"]
+            lines += [f"{'':<33}trusts {self.trusts}"] * bool(self.trusts)
         if self.verdict.is_failure:
             lines += (
                 f"{'':<14}{line}" for line in (f"{self.verdict} at {self.at}", *self.message.splitlines())
@@ -89,8 +114,11 @@ class Finding:
     def as_data(self) -> dict[str, Any]:
         """Returns what `verify --json` prints for a check."""
         return {
+            **({"model": self.model} if self.model else {}),
             "check": self.name,
             "claim": self.claim,
+            "judges": self.judges,
+            **({"trusts": self.trusts} if self.trusts else {}),
             "budget": self.allowed,
             "verdict": str(self.verdict),
             "measured": self.measured,
@@ -113,7 +141,8 @@ class VerifyReport:
 
     @property
     def verdict(self) -> Verdict:
-        return max((finding.verdict for finding in self.findings), key=_SEVERITY.index)
+        verdicts = (finding.verdict for finding in self.findings)
+        return max(verdicts, key=_SEVERITY.index, default=Verdict.SKIPPED)
 
     @property
     def bugs(self) -> list[Finding]:
@@ -124,8 +153,21 @@ class VerifyReport:
         return not self.verdict.is_failure
 
     def __getitem__(self, name: str) -> Finding:
-        """Returns the finding of the check of that name."""
-        return {finding.name: finding for finding in self.findings}[name]
+        """Returns the finding of the check of that name, of several models the gravest."""
+        found = [finding for finding in self.findings if finding.name == name]
+        if not found:
+            raise KeyError(name)
+        return max(found, key=lambda finding: _SEVERITY.index(finding.verdict))
+
+    @property
+    def by_model(self) -> "dict[str, VerifyReport]":
+        """The report on each of several models, by its name."""
+        names = dict.fromkeys(finding.model for finding in self.findings)
+        return {
+            name: VerifyReport(tuple(finding for finding in self.findings if finding.model == name))
+            for name in names
+            if name
+        }
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -135,29 +177,47 @@ class VerifyReport:
 
     def _repr_html_(self) -> str:
         rows = [
-            [str(one.verdict), one.name, one.claim, f"{one.measured} {one.at and f'at {one.at}'}".strip()]
+            [
+                str(one.verdict),
+                f"{one.model} {one.name}".strip(),
+                one.claim,
+                f"{one.measured} {one.at and f'at {one.at}'}".strip(),
+            ]
             for one in self.findings
         ]
         messages = notebook.line("\n\n".join(filter(None, (bug.message for bug in self.bugs))))
         return notebook.table(self.summary(), rows, "left") + messages
 
     def lines(self, is_verbose: bool = False) -> list[str]:
-        """Returns the report as text: what it concludes, then a line for each check, as `Finding.lines`."""
-        lines = [line for finding in self.findings for line in finding.lines(is_verbose)]
+        """Returns the report as text: what it concludes, then a line for each check, as `Finding.lines`;
+        that on each of several models below its name."""
+        lines = [line for finding in self.findings if not finding.model for line in finding.lines(is_verbose)]
+        for model, report in self.by_model.items():
+            lines += [f"{model}: {report.summary()}"]
+            lines += [line for finding in report.findings for line in finding.lines(is_verbose)]
         if self.not_run:
             lines += [f"not run: {pluralize(len(self.not_run), 'check')}, because the weights are not finite"]
         return [self.summary(), *lines]
 
     def summary(self) -> str:
-        """Returns one line: how many checks were made, which were not, and where the bugs are."""
-        skipped = [finding.name for finding in self.findings if finding.verdict is Verdict.SKIPPED]
+        """Returns one line: how many checks were made, which were not, where the bugs are, and in what."""
+        made = [finding for finding in self.findings if finding.verdict is not Verdict.SKIPPED]
+        tried = {finding.name for finding in made}
+        skipped = dict.fromkeys(finding.name for finding in self.findings if finding.name not in tried)
         seconds = sum(finding.seconds for finding in self.findings)
-        text = f"{pluralize(len(self.findings) - len(skipped), 'check')} in {seconds:.0f} s"
+        text = f"{pluralize(len(made), 'check')} in {seconds:.0f} s"
         text += f"; not checked: {', '.join(skipped)}" if skipped else ""
         unknown = [one.name for one in self.findings if one.verdict is Verdict.UNKNOWN]
         unknown += [f"{len(one.undecided)} of {one.name}" for one in self.findings if one.undecided]
         text += f"; cannot tell: {', '.join(unknown)}" if unknown else ""
         if not self.bugs:
             return f"no bug found. {text}."
-        names = ", ".join(f"{bug.name} (at {bug.at})" for bug in self.bugs)
-        return f"do not trust it yet. {text}; {len(self.bugs)} found a bug: {names}."
+        return f"do not trust it yet. {'; '.join((text, *self._describe_bugs()))}."
+
+    def _describe_bugs(self) -> Iterator[str]:
+        """Yields how many bugs there are in each thing that is judged, and where."""
+        for judged in (*Judged, None):
+            bugs = [bug for bug in self.bugs if bug.judges is judged]
+            names = ", ".join(f"{bug.name}{bug.model and f' of {bug.model}'} (at {bug.at})" for bug in bugs)
+            if bugs:
+                yield f"{len(bugs)} found a bug{f' in {judged.place}' if judged else ''}: {names}"

@@ -1,5 +1,6 @@
 """Every check passes on a healthy model, or says why it was not made."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pellucid
 from pellucid.checks.catalogue import CHECKS, verify
 from pellucid.checks.check import LENGTH, Check, Subject
 from pellucid.checks.engine import gpu
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.checks.training.runs import CHECKS as RUN_CHECKS
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.pretrained import Pretrained
 from pellucid.workbench import Model
 from tests.interop.gguf import random_models
@@ -94,6 +96,15 @@ def test_every_claim_is_a_complete_sentence(check: Check) -> None:
 def test_every_check_has_a_unique_name_and_a_budget() -> None:
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert all(check.budget for check in CHECKS)
+
+
+def test_each_check_judges_what_the_page_says() -> None:
+    page = (Path(pellucid.__file__).parent.parent / "docs" / "verify.md").read_text("utf-8")
+    for judged in Judged:
+        (row,) = re.findall(rf"^\| {judged} \|.*\| (.*) \|$", page, re.MULTILINE)
+        names = [check.name for check in CHECKS if check.judges is judged]
+        assert names and set(row.partition(";")[0].split(", ")) == set(names)
+    assert all(check.judges is Judged.PROGRAM for check in RUN_CHECKS)
 
 
 def test_quick_omits_the_slow_checks_and_before_is_called_for_each_check(
@@ -199,4 +210,6 @@ def test_a_check_that_cannot_run_is_a_bug_unless_memory_is_short(error: Exceptio
     def fail(subject: Subject) -> Finding:
         raise error
 
-    assert Check("made up", "It is run.", "none", fail).run(subject()).verdict == verdict
+    check = Check("made up", "It is run.", "none", fail, Judged.PROGRAM)
+    found = check.run(subject())
+    assert (found.verdict, found.judges) == (verdict, Judged.PROGRAM)

@@ -16,12 +16,13 @@ from pellucid.checks.check import Check
 from pellucid.checks.training.runs import CHECKS as RUN_CHECKS
 from pellucid.interop import huggingface
 from pellucid.interop.rope_layout import in_layout
-from pellucid.judge.verdict import Finding, Verdict, VerifyReport
+from pellucid.judge.verdict import Finding, Judged, Verdict, VerifyReport
 from pellucid.model import transformer
 from pellucid.text.sample import SAMPLE
 from tests.checks.trained import trained
 from tests.cli import container
 from tests.cli.commands import Shell
+from tests.faults import in_generation
 from tests.interop.gguf import random_models
 from tests.training import small_run_folders
 from tests.workbench import folders
@@ -55,9 +56,11 @@ def test_json_is_one_line_for_each_check(shell: Shell) -> None:
     assert [line["check"] for line in found] == QUICK
     for line in found:
         assert set(line) == {
-            "check", "claim", "budget", "verdict", "measured", "at", "message", "seconds", "undecided",
+            "check", "claim", "judges", "budget", "verdict", "measured", "at", "message", "seconds",
+            "undecided",
         }  # fmt: skip
         assert line["verdict"] in ("equal", "noise", "skipped", "cannot tell")
+        assert line["judges"] in list(Judged)
         assert line["measured"] and not line["at"]
 
 
@@ -78,6 +81,7 @@ def test_details_are_shown_with_v(shell: Shell, monkeypatch: pytest.MonkeyPatch)
     short, long = shell("verify", "abcd").out, shell("verify", "abcd", "-v").out
     assert "28 numbers" not in short and len(short.splitlines()) == 2
     assert "28 numbers  (allowed: no NaN, no Inf)" in long
+    assert long.endswith(" s  judges your model and files\n") and "judges" not in short
 
 
 def test_a_report_is_one_line_at_a_prompt_and_a_table_in_a_notebook() -> None:
@@ -129,7 +133,8 @@ def test_a_folder_whose_tensors_are_in_the_other_layout_exits_with_one(
     assert "\n              BUG at convention: RoPE layout: pairs for halves\n" in done.out
     first, *_ = done.out.splitlines()
     assert first.startswith(f"{tmp_path / 'broken'}: do not trust it yet. ")
-    assert first.endswith("; 1 found a bug: conventions (at convention: RoPE layout: pairs for halves).")
+    named = "conventions (at convention: RoPE layout: pairs for halves)"
+    assert first.endswith(f"; 1 found a bug in your model or its files: {named}.")
 
 
 @pytest.mark.parametrize(
@@ -176,13 +181,15 @@ def test_the_json_of_a_bug_has_its_place_and_its_message(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Finding(Verdict.BUG, "1 [bold]", "logits[t=0]", "two\n[red]lines[/]")
-    check = Check("made [up]", "a claim [with marks]", "none", lambda subject: found)
+    check = Check("made [up]", "a claim [with marks]", "none", lambda subject: found, Judged.MACHINE)
     monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", (check,))
     done = shell("verify", "abcd", "--json")
     assert done.code == 1
     (line,) = lines(done.out)
     assert (line["verdict"], line["at"], line["message"]) == ("BUG", "logits[t=0]", "two\n[red]lines[/]")
+    assert line["judges"] == "this machine and build"
     text = shell("verify", "abcd").out
+    assert "; 1 found a bug in this machine or its build: made [up] (at logits[t=0]).\n" in text
     assert "BUG           made [up]          a claim [with marks]\n" in text
     assert "              BUG at logits[t=0]\n              two\n              [red]lines[/]\n" in text
 
@@ -271,7 +278,9 @@ def test_a_wrong_step_exits_with_one_and_names_the_gradient(
     small_run_folders.trained(tmp_path / "a")
     done = shell("verify", tmp_path / "a", "--quick")
     assert done.code == 1 and "BUG at d.embed.weight\n" in done.out
-    assert done.out.splitlines()[0].endswith("1 found a bug: step gradients (at d.embed.weight).")
+    assert done.out.splitlines()[0].endswith(
+        "1 found a bug in this program: step gradients (at d.embed.weight)."
+    )
 
 
 @pytest.mark.parametrize("step", ["7", "0", "x"])
@@ -282,3 +291,63 @@ def test_a_step_that_there_is_not_is_a_usage_error(step: str, run: Path, shell: 
 def test_a_model_has_no_step(run: Path, shell: Shell) -> None:
     done = shell("verify", run / "model", "--step", "3")
     assert done.code == 2 and "step=3 is for the folder of a run" in done.err
+
+
+# ---- this program
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two checks of this program, beside one of each other kind, are in the catalogue."""
+    names = ("weights", "file weights", "float32", "seeds")
+    some = [check for check in CHECKS if check.name in names]
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", some)
+    assert {check.judges for check in some} == set(Judged)
+    return ["file weights", "seeds"]
+
+
+def test_self_runs_the_checks_of_this_program_alone_on_three_models(shell: Shell, few: list[str]) -> None:
+    done = shell("verify", "--self", "--quick", "--json")
+    assert (done.code, done.err) == (0, "")
+    found = lines(done.out)
+    models = ["abcd", "random llama", "random gpt2"]
+    assert [(line["model"], line["check"]) for line in found] == [(m, name) for m in models for name in few]
+    assert {line["judges"] for line in found} == {"this program"}
+    assert [line["verdict"] for line in found] == ["skipped", *["equal"] * 5]
+
+
+def test_self_prints_each_model_and_then_one_conclusion(shell: Shell, few: list[str]) -> None:
+    *parts, last = shell("verify", "--self", "-v").out.splitlines()
+    assert parts[0].startswith("abcd: no bug found. 1 check in ")
+    assert [line.split(":")[0] for line in parts if "no bug found" in line][1:] == [
+        "random llama",
+        "random gpt2",
+    ]
+    assert last.startswith("this program: no bug found. 5 checks in ") and last.endswith(" s.")
+    assert sum(line.endswith(" s  judges this program") for line in parts) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["abcd", "--self"], "on models of its own: omit abcd."),
+        (["--self", "--weights", "int8", "--step", "2", "--text", "x"], "omit --weights, --step, --text."),
+        (["--self", "--device", "toaster"], "the device 'toaster' cannot be used here"),
+        ([], "give a MODEL to verify, or --self"),
+    ],
+)
+def test_what_self_cannot_have_is_a_usage_error(shell: Shell, arguments: list[str], words: str) -> None:
+    done = shell("verify", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err and done.err.count("\n") == 1
+
+
+def test_a_fault_of_this_program_is_called_one_by_self(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [check for check in CHECKS if check.name in ("weights", "sampled")]
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", some)
+    in_generation.temperature_is_inverted(monkeypatch)
+    done = shell("verify", "--self", "--quick")
+    assert done.code == 1
+    last = done.out.splitlines()[-1]
+    assert last.startswith("this program: do not trust it yet. ")
+    assert "; 3 found a bug in this program: sampled of abcd (at sampling.temperature), sampled of " in last

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checks.check import Check, Subject, compare_values
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.chunked_loss import chunked_loss, has_kernel
 from pellucid.model.linear import to_floats
 from pellucid.model.loss import loss
@@ -116,6 +116,7 @@ CHECKS = (
         "Each gradient of a fused, chunked or checkpointed pass equals the specification's.",
         f"{TOLERANCE:g}",
         measure_backward_paths,
+        Judged.PROGRAM,
         quick=False,
         needs_floats=True,
     ),

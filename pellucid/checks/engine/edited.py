@@ -9,7 +9,7 @@ from torch import Tensor
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.engine.paths import NO_CACHE
 from pellucid.generation.decoders import Decoder, make_decoder
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.quantized_tensor import QuantizedTensor
 from pellucid.model.taps import edit
@@ -128,5 +128,6 @@ CHECKS = (
         "A text that is read after an edit of a weight or an activation equals that of a new decoder.",
         "the same bits; of PyTorch and a GPU, 1 % of the change",
         measure_edited,
+        Judged.PROGRAM,
     ),
 )

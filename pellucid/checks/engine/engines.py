@@ -10,7 +10,7 @@ from pellucid.checks.engine.paths import ROUNDING, judge_values
 from pellucid.config import ModelConfig
 from pellucid.judge.mismatch import BETWEEN_ENGINES
 from pellucid.judge.recorded import RecordedValue
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.compiler import NO_COMPILER, lacks_compiler
 from pellucid.reference.op import Array
 from pellucid.workbench.engines import EnginesRun, run, with_values
@@ -109,12 +109,14 @@ CHECKS = (
         "The fast engine in float64 gives every value that the specification names.",
         f"{BETWEEN_ENGINES:g}",
         measure_values,
+        Judged.PROGRAM,
     ),
     Check(
         "gradients",
         "The fast engine in float64 gives every gradient that the specification derives.",
         f"{BETWEEN_ENGINES:g}",
         measure_gradients,
+        Judged.PROGRAM,
         quick=False,
         needs_floats=True,
     ),
@@ -123,18 +125,21 @@ CHECKS = (
         "Each step in float32 equals the result recomputed from its own inputs within rounding.",
         ROUNDING,
         judge_precision(torch.float32, "eager"),
+        Judged.MACHINE,
     ),
     Check(
         "bfloat16",
         "Each step in bfloat16 equals the result recomputed from its own inputs within rounding.",
         ROUNDING,
         judge_precision(torch.bfloat16, "eager"),
+        Judged.MACHINE,
     ),
     Check(
         "float16",
         "Each step in float16 equals the result recomputed from its own inputs within rounding.",
         ROUNDING,
         judge_precision(torch.float16, "eager"),
+        Judged.MACHINE,
         quick=False,
     ),
     Check(
@@ -142,6 +147,7 @@ CHECKS = (
         "At the end of the context, each step in bfloat16 equals its recomputed result within rounding.",
         ROUNDING,
         judge_far_positions,
+        Judged.PROGRAM,
         quick=False,
     ),
     Check(
@@ -149,6 +155,7 @@ CHECKS = (
         "In float32, each span of steps in compiled code equals its recomputed result within rounding.",
         ROUNDING,
         judge_precision(torch.float32, "compiled"),
+        Judged.MACHINE,
         quick=False,
     ),
 )

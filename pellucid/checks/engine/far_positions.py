@@ -20,7 +20,7 @@ from pellucid.checks.engine.paths import (
     remove_logits,
 )
 from pellucid.config import ModelConfig
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.layer_cache import KeyValueCache, SlotCache
 from pellucid.model.taps import record
@@ -150,5 +150,6 @@ CHECKS = (
         "Past a window, past the trained length and at the end of the context, each value equals its result.",
         ROUNDING,
         measure_far_decoding,
+        Judged.PROGRAM,
     ),
 )

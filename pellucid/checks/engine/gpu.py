@@ -19,7 +19,7 @@ from pellucid.checks.engine.schedule import Schedule
 from pellucid.generation.slots import CacheSlots
 from pellucid.gpu.decoder import GpuDecoder, find_obstacle
 from pellucid.gpu.tiles import KEYS_OF_SPLIT
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 
 TYPES = (torch.float32, torch.bfloat16)
 """Types of the weights, where they are floats, and of the cache."""
@@ -126,4 +126,4 @@ PATHS = (
         run_long,
     ),
 )
-CHECKS = tuple(Check(path.name, path.claim, ROUNDING, path.measure) for path in PATHS)
+CHECKS = tuple(Check(path.name, path.claim, ROUNDING, path.measure, Judged.MACHINE) for path in PATHS)

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from pellucid.checks.check import Check, Subject
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
@@ -113,6 +113,7 @@ CHECKS = (
         "Along a random direction of each kind of parameter, the loss changes as its gradient says.",
         f"{TOLERANCE:g}",
         measure_finite_differences,
+        Judged.PROGRAM,
         quick=False,
         needs_floats=True,
     ),

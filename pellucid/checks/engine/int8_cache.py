@@ -9,7 +9,7 @@ from pellucid.checks.engine.paths import NO_CACHE
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.run_report import RunReport
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.layer_cache import SlotCache
 from pellucid.model.recording import Recording
@@ -100,5 +100,6 @@ CHECKS = (
         "A key or value in int8 is off by half of a step at most, and attention equals what they give.",
         "0.5 steps; rounding",
         measure_int8_cache,
+        Judged.PROGRAM,
     ),
 )

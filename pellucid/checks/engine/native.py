@@ -34,7 +34,7 @@ from pellucid.generation.decoders import Decoder
 from pellucid.judge.held_weights import hold_weights
 from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.run_report import RunReport
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
 from pellucid.native.decoder import NativeDecoder, find_obstacle
@@ -274,4 +274,4 @@ PATHS = (
         run_schedule,
     ),
 )
-CHECKS = tuple(Check(path.name, path.claim, ROUNDING, path.measure) for path in PATHS)
+CHECKS = tuple(Check(path.name, path.claim, ROUNDING, path.measure, Judged.MACHINE) for path in PATHS)

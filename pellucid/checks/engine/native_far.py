@@ -13,7 +13,7 @@ from pellucid.checks.engine.observed import RecordedTexts, Text, join_texts, rou
 from pellucid.checks.engine.paths import ROUNDING, UsedBudget
 from pellucid.config import ModelConfig
 from pellucid.errors import PellucidError
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.taps import record
 from pellucid.native.decoder import find_obstacle
@@ -92,5 +92,6 @@ CHECKS = (
         "Each value of the compiled decoder after many keys, or in a full context, equals its result.",
         ROUNDING,
         measure_native_far,
+        Judged.MACHINE,
     ),
 )

@@ -29,7 +29,7 @@ from pellucid.judge.held_weights import hold_weights
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.run_report import RunReport
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
@@ -320,7 +320,7 @@ PATHS = (
 def make_checks(paths: Iterable[Path]) -> tuple[Check, ...]:
     """Returns the check of each path."""
     return tuple(
-        Check(path.name, path.claim, ROUNDING, path.measure, path.is_quick, path.needs_floats)
+        Check(path.name, path.claim, ROUNDING, path.measure, Judged.PROGRAM, path.is_quick, path.needs_floats)
         for path in paths
     )
 

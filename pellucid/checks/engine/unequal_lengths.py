@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checks.check import Check, Subject
 from pellucid.checks.generation.reduced import LAYERS, ReducedModel, gives_finite_logits
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 from pellucid.reference.op import Array
@@ -88,5 +88,6 @@ CHECKS = (
         "Reading rows of unequal lengths gives each row's last token the logits that it has without a cache.",
         f"{TOLERANCE:.0e} of the largest logit in float64",
         measure_lengths,
+        Judged.PROGRAM,
     ),
 )

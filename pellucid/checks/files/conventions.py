@@ -7,7 +7,7 @@ from pellucid.cards.difference import ERRORS
 from pellucid.cards.probe import check_probe, probe_model
 from pellucid.cards.probe_report import OTHER_TOKENIZER, Probe, ReadingVerdict, list_labels
 from pellucid.checks.check import Check, Subject
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 
 
 def measure_other_conventions(subject: Subject) -> Finding:
@@ -53,5 +53,6 @@ CHECKS = (
         "No other convention for these weights fits a text better.",
         f"{ERRORS:g} standard errors",
         measure_other_conventions,
+        Judged.MODEL,
     ),
 )

@@ -32,7 +32,7 @@ from pellucid.interop.huggingface import families
 from pellucid.interop.huggingface.families import Link
 from pellucid.interop.rope_layout import in_layout
 from pellucid.interop.safetensors_file import INDEX, ONE_FILE
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.transformer import Transformer
 from pellucid.parts.positions.rope import Rope
 from pellucid.pretrained import Shape, parameter_count
@@ -356,11 +356,13 @@ CHECKS = (
         "Every weight is the number that a second reader finds in the file.",
         "bit for bit",
         measure_file_weights,
+        Judged.PROGRAM,
     ),
     Check(
         "engine weights",
         "Every parameter of the fast engine is the weight, rounded once to its type.",
         "bit for bit",
         measure_engine_weights,
+        Judged.PROGRAM,
     ),
 )

@@ -7,7 +7,7 @@ import numpy as np
 from pellucid.checks.check import Check, Subject
 from pellucid.files import temporary_folder
 from pellucid.interop import model_folder
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.quantized import QuantizedWeight
 from pellucid.text.tokenizer import Tokenizer
 
@@ -50,6 +50,7 @@ CHECKS = (
         "The model is the same after it is saved and opened again.",
         "bit for bit",
         measure_saved,
+        Judged.PROGRAM,
         quick=False,
     ),
 )

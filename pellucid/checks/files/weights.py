@@ -3,7 +3,7 @@
 import numpy as np
 
 from pellucid.checks.check import Check, Subject
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 
 LISTED = 10
 """How many damaged weights are listed by name."""
@@ -33,5 +33,12 @@ def measure_finite(subject: Subject) -> Finding:
 
 
 CHECKS = (
-    Check("weights", "Every weight is a finite number.", "no NaN, no Inf", measure_finite, required=True),
+    Check(
+        "weights",
+        "Every weight is a finite number.",
+        "no NaN, no Inf",
+        measure_finite,
+        Judged.MODEL,
+        required=True,
+    ),
 )

@@ -24,7 +24,7 @@ from pellucid.generation.engine import Engine
 from pellucid.generation.handle import Handle
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.transformer import Transformer
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.word_level import CharacterTokenizer
@@ -236,5 +236,6 @@ CHECKS = (
         "Each constrained text is one that its constraint allows; a mask equals a search through all texts.",
         "0",
         measure_constrained,
+        Judged.PROGRAM,
     ),
 )

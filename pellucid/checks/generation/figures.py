@@ -37,7 +37,7 @@ from pellucid.generation.ledger.file import make_file_data
 from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.samplers.own_probabilities import TopLogprobs
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.transformer import Transformer
 from pellucid.reference.op import Array
 from pellucid.server.answers.logprobs import (
@@ -238,5 +238,6 @@ CHECKS = (
         "Each figure of a ledger and of a server's answer equals its definition for the engine's logits.",
         "1e-9 of each figure, 4 decimals of a printed one",
         measure_figures,
+        Judged.PROGRAM,
     ),
 )

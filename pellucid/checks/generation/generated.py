@@ -18,7 +18,7 @@ from pellucid.errors import PellucidError
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.transformer import Transformer
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
@@ -300,5 +300,6 @@ CHECKS = (
         "Each log-probability of a generated text and its prompt equals that of one uncached pass.",
         f"{TIMES:g} times the module's own uncached error; in float32 at most 0.01 nats",
         measure_generated,
+        Judged.PROGRAM,
     ),
 )

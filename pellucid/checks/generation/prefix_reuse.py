@@ -16,7 +16,7 @@ from pellucid.generation.feed import Feed
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 
@@ -120,5 +120,6 @@ CHECKS = (
         "A text equals the one without reuse where prompts part before, at or behind the border of a chunk.",
         "tokens: 0; log-probabilities: 1e-9 in float64",
         measure_reuse,
+        Judged.PROGRAM,
     ),
 )

@@ -16,7 +16,7 @@ from pellucid.generation.request import Completion, Request
 from pellucid.generation.samplers.chain import Chain
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.strategies.speculative import Draft, Proposal, Speculation
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 
@@ -150,5 +150,6 @@ CHECKS = (
         "A text with proposed tokens, a wrong one at each place, equals the text without any.",
         "tokens: 0; log-probabilities: 1e-9 in float64",
         measure_proposals,
+        Judged.PROGRAM,
     ),
 )

@@ -14,7 +14,7 @@ from pellucid.errors import ConfigError
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.transformer import Transformer
 from pellucid.parts.dropouts import Bernoulli
 
@@ -166,5 +166,6 @@ CHECKS = (
         "A second evaluation gives the same bits, and a seed gives the same text beside other requests.",
         "0, bit for bit",
         measure_repeated,
+        Judged.MACHINE,
     ),
 )

@@ -32,7 +32,7 @@ from pellucid.generation.engine import Engine
 from pellucid.generation.feed import Feed
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.transformer import Transformer
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
@@ -360,5 +360,6 @@ CHECKS = (
         "equal the specification's probabilities.",
         "a false alarm in 1e10",
         measure_draws,
+        Judged.PROGRAM,
     ),
 )

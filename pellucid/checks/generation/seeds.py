@@ -13,7 +13,7 @@ from pellucid.errors import PellucidError
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.model.transformer import Transformer
 
 SEED = 11
@@ -94,5 +94,6 @@ CHECKS = (
         "Each bit of a seed changes the text that is drawn, and one seed gives one text.",
         f"a false alarm in {CERTAIN:.0e}",
         measure_seeds,
+        Judged.PROGRAM,
     ),
 )

@@ -25,7 +25,7 @@ from pellucid.judge.held_weights import hold_weights
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.name_table import map_names
 from pellucid.judge.run_report import RunReport
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
@@ -247,5 +247,6 @@ CHECKS = (
         "`transformers` computes the same values, step by step.",
         f"rounding; {WORST:g} nats for the fast engine",
         measure_transformers,
+        Judged.MODEL,
     ),
 )

@@ -11,7 +11,7 @@ from pellucid.checks.outside.witnesses import Departure, Witness, judge_departur
 from pellucid.errors import quote
 from pellucid.files import temporary_folder
 from pellucid.interop import gguf
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 
 AGREEMENT, CLEARLY = 0.99, 0.1
 """The part of the choices that must agree, apart from those that are less than this many nats below ours."""
@@ -109,5 +109,6 @@ CHECKS = (
         "`llama.cpp` predicts the same next tokens.",
         f"{AGREEMENT:.0%} of the choices, but for those within {CLEARLY:g} nats; {APART:g} nats on average",
         measure_choices,
+        Judged.MODEL,
     ),
 )

@@ -13,7 +13,7 @@ from pellucid.checks.outside.outside_tokenizers import SETTINGS, is_gguf, open_o
 from pellucid.checks.outside.sample_texts import CONVERSATION, SHORT
 from pellucid.checks.outside.witnesses import Departure, Witness, join, judge_departure
 from pellucid.errors import PellucidError, TokenError
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.text.chat import Chat
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.chatting import open_chat
@@ -187,11 +187,13 @@ CHECKS = (
         "A prompt is preceded by the tokens that its tokenizer's configuration puts there.",
         "id for id",
         measure_bos,
+        Judged.MODEL,
     ),
     Check(
         "chat template",
         "A conversation is written as `transformers` writes it.",
         "character for character, id for id",
         measure_template,
+        Judged.MODEL,
     ),
 )

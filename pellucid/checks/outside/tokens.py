@@ -8,7 +8,7 @@ from pellucid.checks.outside.outside_tokenizers import OutsideTokenizer, open_ou
 from pellucid.checks.outside.sample_texts import TEXTS, sample_texts
 from pellucid.checks.outside.witnesses import Departure, Witness, join, judge_departure
 from pellucid.errors import TokenError
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.text.tokenizer import Tokenizer
 
 NONE_READ = "its tokenizer cannot encode any of the sample texts"
@@ -114,11 +114,13 @@ CHECKS = (
         "Decoding the ids of a text returns that text.",
         "character for character",
         measure_round_trip,
+        Judged.MODEL,
     ),
     Check(
         "tokenizer outside",
         "Other programs encode a text to the same ids with its tokenizer file.",
         "id for id",
         measure_same_ids,
+        Judged.MODEL,
     ),
 )

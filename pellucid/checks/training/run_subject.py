@@ -25,7 +25,7 @@ from pellucid.checks.training.recorded_step import (
 )
 from pellucid.errors import PellucidError
 from pellucid.format import pluralize
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.judge.verdict import Finding, Judged, Verdict
 from pellucid.lora import A, B, merge
 from pellucid.model.lora import adapters
 from pellucid.reference.op import Array
@@ -294,10 +294,12 @@ class RunCheck:
     measure: Callable[[RunSubject], Finding]
     trusts: str
     """The parts of the package that are taken as right: a fault of theirs would be in both numbers."""
+    judges: Judged = Judged.PROGRAM
 
     def run(self, subject: RunSubject) -> Finding:
         """Measures the claim on a run. The budget may depend on the type in which the run computes."""
         start = time.perf_counter()
         found = self.measure(subject)
         seconds, allowed = time.perf_counter() - start, found.allowed or self.budget
-        return replace(found, name=self.name, claim=self.claim, allowed=allowed, seconds=seconds)
+        about = {"name": self.name, "claim": self.claim, "judges": self.judges, "trusts": self.trusts}
+        return replace(found, **about, allowed=allowed, seconds=seconds)
