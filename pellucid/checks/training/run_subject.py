@@ -301,5 +301,5 @@ class RunCheck:
         start = time.perf_counter()
         found = self.measure(subject)
         seconds, allowed = time.perf_counter() - start, found.allowed or self.budget
-        about = {"name": self.name, "claim": self.claim, "judges": self.judges, "trusts": self.trusts}
-        return replace(found, **about, allowed=allowed, seconds=seconds)
+        found = replace(found, name=self.name, claim=self.claim, judges=self.judges, trusts=self.trusts)
+        return replace(found, allowed=allowed, seconds=seconds)

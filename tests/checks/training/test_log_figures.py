@@ -91,7 +91,7 @@ def test_another_figure_is_named_with_its_step(kind: str, step: int, key: str, t
     assert judge(tmp_path / "a") == ("BUG", f"{key}@{step}")
 
 
-def test_a_figure_that_was_not_finite_and_a_log_that_is_gone_are_no_bugs(tmp_path: Path) -> None:
+def test_a_figure_that_was_not_finite_or_a_log_that_is_gone_is_not_called_wrong(tmp_path: Path) -> None:
     trained(tmp_path / "a")
     rewrite(tmp_path / "a", "evaluation", 4, loss=None, gap=None)
     assert judge(tmp_path / "a")[0] == "equal"

@@ -259,6 +259,19 @@ def test_every_claim_of_a_run_is_a_complete_sentence(check: RunCheck) -> None:
     assert {"is", "computes", "drops"} & set(rest)
 
 
+def test_the_page_has_a_row_for_every_check_of_a_run() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "recorder.md").read_text("utf-8")
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")]
+    assert [row for row in rows if row in NAMES] == NAMES
+
+
+def test_a_check_says_what_it_trusts(run: Path) -> None:
+    finding = next(check for check in CHECKS if check.name == "log figures").run(RunSubject(run))
+    assert finding.as_data()["trusts"].startswith("the logged losses")
+    assert any("trusts the logged losses" in line for line in finding.lines(is_verbose=True))
+    assert all(check.trusts and not check.trusts.endswith(".") for check in CHECKS)
+
+
 def test_verify_of_a_run_judges_its_step_and_then_its_newest_model(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
