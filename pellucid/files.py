@@ -85,6 +85,7 @@ def check_output(path: Path, kind: Kind, force: bool = False, folder: bool = Fal
             f"{path} exists and is not {kind.name} that could be replaced: {why}. Give another path."
         )
     if not force:
+        sweep(path)  # its writer may have been killed between the last rename and its end
         raise FileError(f"{path} exists already; --force replaces it (in Python, force=True).")
 
 

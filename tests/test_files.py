@@ -168,6 +168,18 @@ def test_what_a_killed_call_left_is_swept_by_one_that_writes_another_path(tmp_pa
         assert mine.is_dir() and not dead.exists()
 
 
+def test_a_call_that_is_refused_sweeps_what_one_left_that_was_killed_after_its_last_rename(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "out", "folder")
+    with partial_folder(tmp_path / "out") as living:
+        dead = living.with_name(living.name.replace(living.name[-16:-8], "00000000"))
+        dead.mkdir()
+        with pytest.raises(FileError, match="exists already"):
+            check_output(tmp_path / "out", KIND, folder=True)
+        assert living.is_dir() and not dead.exists()
+
+
 def test_a_temporary_folder_is_for_this_user_and_gone_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

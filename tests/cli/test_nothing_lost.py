@@ -82,7 +82,8 @@ WRITERS = {
     "write_trace": Writer([], TRACE, {"instead": f"{FROM}write_trace"}),
     "results": Writer(["generate", "ours", "A", "--max-new-tokens", "1", "-o", "new.jsonl"], ["new.jsonl"]),
     "ledger": Writer(
-        ["generate", "ours", PROMPT, "--max-new-tokens", "1", "--ledger-file", "new.json"], ["new.json"]
+        ["generate", "ours", PROMPT, "--seed", "7", "--max-new-tokens", "1", "--ledger-file", "new.json"],
+        ["new.json"],
     ),
     "page": Writer(["explore", "abcd", "A B", "--export", "new.html", "--size", "200kB"], ["new.html"]),
     "sheet": Writer(["sheet", "abcd", "A B", "--focus", "probs[t=1]", "-o", "new.md"], ["new.md"]),
