@@ -75,7 +75,7 @@ coverage: setup ## the lines of pellucid/ that the tests run, the least covered 
 	@$(BIN)/coverage report --sort=cover | sed -n 1,30p
 	@$(BIN)/coverage report --format=total --fail-under=92
 
-faults: setup ## every planted fault and what found it, the power of the checks, and every healthy model
+faults: setup ## every planted fault and 200 drawn mutations, what found each, the power of the checks, and every healthy model
 	$(ONE_THREAD) $(BIN)/python -m tests.faults.table
 	$(ONE_THREAD) PELLUCID_ROTATION=all $(BIN)/python -m pytest -n 2 -q tests/faults/test_healthy.py
 

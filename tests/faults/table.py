@@ -2,12 +2,14 @@
 
 A fault is caught at its name, by its check; caught elsewhere, by another check or at another name; or
 missed. The second table is the power of local replay: errors of one value by a multiple of the limit that a
-check states.
+check states. The third one is of the mutations that a generator drew (`drawn/`).
 
-    python -m tests.faults.table [PATTERN]
+    python -m tests.faults.table [PATTERN] [--workers N]
 """
 
+import argparse
 import logging
+import os
 import sys
 import tempfile
 import time
@@ -22,6 +24,7 @@ from pellucid.checks.check import DTYPES, Subject
 from pellucid.checks.engine.paths import judge_texts, run_fused
 from pellucid.judge.recorded import RecordedValue
 from pellucid.workbench import Model
+from tests.faults.drawn import table as drawn
 from tests.faults.fault import FAULTS, FOUND, KINDS, Fault
 from tests.faults.subjects import SUBJECTS
 from tests.faults.test_faults import prepare_in
@@ -103,10 +106,22 @@ def print_power() -> None:
         print(f"{str(dtype).removeprefix('torch.'):<12}{cells}", flush=True)
 
 
-if __name__ == "__main__":
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("pattern", nargs="?", default="", help="the planted faults of this name alone")
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes of drawn mutations"
+    )
+    asked = parser.parse_args()
     logging.disable()
     torch.set_num_threads(1)
-    missed = print_faults(sys.argv[1] if len(sys.argv) > 1 else "*")
-    if len(sys.argv) == 1:
-        print_power()
-    sys.exit(1 if missed else 0)
+    missed = print_faults(asked.pattern or "*")
+    if asked.pattern:
+        return bool(missed)
+    print_power()
+    print("\nmutations that a generator drew")
+    return drawn.main(["--workers", str(asked.workers)]) or bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
