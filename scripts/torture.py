@@ -37,8 +37,8 @@ class Part(NamedTuple):
 
 def list_parts() -> Iterator[Part]:
     """Yields the parts: the full counts folder by folder, the ordinary suite as on other machines, the sweeps
-    of faults, of mutations that the date draws and of healthy models, the sanitizers, and the newest release of
-    every package."""
+    of faults, of mutations that the date draws and of healthy models, the sanitizers, and the newest release
+    of every package."""
     for folder in sorted(path.parent for path in (ROOT / "tests").glob("*/__init__.py")):
         if folder.name not in ("faults", "gpu"):
             yield Part(folder.name, (*PYTEST, *FULL, f"tests/{folder.name}"), {"PELLUCID_ROTATION": "all"})
@@ -52,6 +52,7 @@ def list_parts() -> Iterator[Part]:
     yield Part("files", (*PYTEST, *single), {"PELLUCID_ROTATION": "all"})
     yield Part("faults", (sys.executable, "-m", "tests.faults.table"))
     yield Part("drawn", (sys.executable, "-m", "tests.faults.drawn.table", "--today"))
+    yield Part("drawn-tests", (*PYTEST, "-n", "2", "-m", "torture", "tests/faults/test_drawn.py"))
     yield Part("healthy", (*PYTEST, "-n", "2", "tests/faults/test_healthy.py"), {"PELLUCID_ROTATION": "all"})
     yield Part("sanitize", ("sh", "scripts/sanitize.sh"))
     for name, environment in MACHINES.items():

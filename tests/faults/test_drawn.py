@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.drawn import c_operators, kept, own_checks, python_operators, table
+from tests.faults.drawn import battery, c_operators, kept, own_checks, python_operators, table, tiny
 from tests.faults.drawn.areas import AREAS, ROOT, list_files
 from tests.faults.drawn.draw import COUNT, SEED, draw, list_places
 from tests.faults.drawn.figures import find_changes, flatten
-from tests.faults.drawn.judge import read_error
+from tests.faults.drawn.judge import judge, read_error
 from tests.faults.drawn.mutation import Gone, Mutation, read_source
 from tests.faults.drawn.planted import MutatedModule
 
@@ -233,6 +233,21 @@ def test_the_table_states_the_shares_and_each_missed_one(capsys: pytest.CaptureF
 
 
 # ---- whole processes
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("subjects") / "all"
+    tiny.prepare(folder)
+    return folder
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("name", [*tiny.TinyModel.ALL, *tiny.RUNS])
+def test_nothing_is_found_of_a_subject_without_a_mutation(name: str, subjects: Path) -> None:
+    if name in tiny.RUNS:
+        battery.train(subjects, name)
+    assert judge("pellucid/model/norms.py", [name], {}, subjects) == (False, "")
 
 
 @pytest.fixture(scope="module")
