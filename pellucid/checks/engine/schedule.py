@@ -71,7 +71,8 @@ class Schedule:
         self.held.append(slot)
         self.ids[slot] = prompt[: len(self.slots.tokens[slot])]
         decoded = {other: self.draw_ids(1) for other in others}
-        self.read({slot: prompt[len(self.slots.tokens[slot]) :]} | decoded)
+        own = {slot: prompt[len(self.slots.tokens[slot]) :]}
+        self.read(own | decoded if len(self.logits) % 2 else decoded | own)  # either may come first in a call
 
     def decode(self) -> None:
         """Reads one token in some of the texts, two in one of them: a proposed token with the last one."""
@@ -167,10 +168,12 @@ def _make_slots(
 def run_schedule(subject: Subject, module: Decoder, is_watched: bool, is_static: bool = False) -> PathRun:
     """Runs the random schedule; its slots hold texts that pass a window, where there is one."""
     visible = subject.config.mask.visible_past
-    longest = max(LONGEST, sum(visible) + 8 if visible and subject.length > sum(visible) else 0)
+    window = sum(visible) if visible and subject.length > sum(visible) else 0
+    longest = max(LONGEST, window + 8 if window else 0)
     capacity = min(longest + 1, subject.config.context_length)
     longest = max(min(longest, capacity - 1), 1)  # a static step writes behind the last token of every row
-    slots = _make_slots(module, SLOTS, capacity, is_watched, SMALL_CHUNK, is_static and capacity > longest)
+    chunk = max(SMALL_CHUNK, window + 3 if window else 0)  # one call reads more than a window, too
+    slots = _make_slots(module, SLOTS, capacity, is_watched, chunk, is_static and capacity > longest)
     schedule = Schedule(subject, slots, longest)
     schedule.run(ROUNDS // 2 or 1 if subject.is_quick and subject.is_large else ROUNDS)
     return schedule.result()

@@ -39,6 +39,21 @@ TEXTS = frozenset(
         *("far decoding", "scheduled", "scheduled together"),
     }
 )
+READ = frozenset(
+    {
+        *(
+            "step batch",
+            "step loss",
+            "next checkpoint",
+            "epoch targets",
+            "validation rows",
+            "validation loss",
+        ),
+        "log figures",
+    }
+)
+EVALUATED = frozenset({"validation loss", "next checkpoint", "log figures"})
+SAVED = frozenset({"step weights", "step loss", "next checkpoint", "saved", "weights", "file weights"})
 STEP = frozenset(check.name for check in RUN_CHECKS)
 
 
@@ -76,10 +91,10 @@ OWN = (
         Own(f"training/{name}.py", frozenset({"step update", "step weights", "step clipping", "step norm"}))
         for name in ("optimizers", "muon")
     ),
-    Own("training/evaluate.py", frozenset({"validation loss"})),
+    Own("training/evaluate.py", EVALUATED),
     Own("evaluation/*", frozenset({"validation loss"})),
-    Own("data/*", frozenset({"step batch", "step loss", "validation loss"})),
-    Own("training/saving/*", frozenset({"step weights", "step loss", "saved", "weights", "file weights"})),
+    Own("data/*", READ),
+    Own("training/saving/*", SAVED),
     *(Own(f"training/{name}.py", STEP) for name in ("run", "resume", "start", "request", "events")),
     Own("training/history/*", STEP),
     Own("training/recipe/*", STEP),
