@@ -35,6 +35,7 @@ from pellucid.judge.held_weights import hold_weights
 from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.run_report import RunReport
 from pellucid.judge.verdict import Finding, Judged, Verdict
+from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
 from pellucid.native.decoder import NativeDecoder, find_obstacle
@@ -102,7 +103,8 @@ class NativePath:
             with torch.no_grad():
                 watched = self.run(subject, decoders[0], True)
                 plain = [self.run(subject, decoder, False) for decoder in decoders]
-            if (wrong := _find_wrong_bits(module, watched, plain)) is not None:
+                packed = find_packed(subject, decoders[0])
+            if (wrong := _find_wrong_bits(module, watched, plain) or packed) is not None:
                 return replace(wrong, measured=f"in {name}: {wrong.measured}")
             for texts in watched.texts:
                 report = judge_decoded(subject, module, texts, cache_dtype)
@@ -139,6 +141,27 @@ def _find_wrong_bits(module: Transformer, watched: PathRun, plain: Sequence[Path
         message = "the cache returned other numbers than were computed for this token."
         return Finding(Verdict.BUG, "other bits", watched.wrong_keys, message)
     return None
+
+
+def find_packed(subject: Subject, decoder: NativeDecoder) -> Finding | None:
+    """Returns a finding where two texts that one call reads have other logits than each alone; both pass a
+    window of the model, where it is small."""
+    room = min(subject.length + 1, subject.config.context_length)
+    texts = subject.make_ids(room, seed=1), subject.make_ids(max(room - 2, 1), seed=2)
+    if decoder.config.mask.bidirectional_prefix > len(texts[1]):
+        return None
+
+    def make_rows() -> list[tuple[Cache, list[int]]]:
+        return [(Cache(decoder.config, 1, room, dtype=decoder.cache_dtype), ids) for ids in texts]
+
+    apart = torch.cat([decoder.forward_packed([row], range(len(row[1]))) for row in make_rows()])
+    together = decoder.forward_packed(make_rows(), range(sum(map(len, texts))))
+    if torch.equal(apart, together):
+        return None
+    at = int((apart != together).any(-1).nonzero()[0])
+    message = f"two texts of {len(texts[0])} and {len(texts[1])} tokens in one call have other logits at "
+    message += f"place {at} than each in a call of its own."
+    return Finding(Verdict.BUG, "other bits", "logits[texts=2]", message)
 
 
 def judge_decoded(
