@@ -11,6 +11,7 @@ import torch
 
 from pellucid.generation import slots
 from pellucid.generation.constraints import token_mask, token_table
+from pellucid.generation.constraints.stories import StoryConstraint
 from pellucid.generation.ledger import token_text
 from pellucid.generation.samplers import chain, drawn_token, own_probabilities
 from pellucid.generation.strategies import sample, speculate
@@ -244,6 +245,22 @@ def padding_stays_in_the_cache(patch: Patch) -> None:
 
 
 # ---- constrained output
+
+
+@constrained(subject="llama", at="constrained.grammar[stories:tiny]")
+def a_story_forgets_what_it_has_called_its_hero(patch: Patch) -> None:
+    """Every second word is any that some story has."""
+    right = StoryConstraint.compute_mask
+
+    def compute(self: StoryConstraint, state: int, remaining: int) -> Any:
+        mask = right(self, state, remaining)
+        if remaining % 2:
+            return mask
+        follows = {id for known in range(len(self.states)) for id in self.next_tokens(known).ids.tolist()}
+        mask[[id for id in follows if id not in self.stop_ids]] = True
+        return mask
+
+    patch.setattr(StoryConstraint, "compute_mask", compute)
 
 
 @constrained(subject="llama", at="constrained.mask[regex=a(b|c)?1]")

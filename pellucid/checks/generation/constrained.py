@@ -18,7 +18,10 @@ from pellucid.checks.generation.constraint_cases import (
 )
 from pellucid.checks.generation.reduced import ReducedModel, gives_finite_logits
 from pellucid.checks.generation.sampling import CANNOT_GENERATE, NOT_FINITE
-from pellucid.errors import PellucidError, TokenError, UsageError
+from pellucid.corpora.stories.grammar import GrammarError
+from pellucid.corpora.stories.parse import parse
+from pellucid.data.sources.generated import END, spaced_words
+from pellucid.errors import PellucidError, TokenError, UsageError, quote
 from pellucid.generation.constraints import Constraint, compile_constraint
 from pellucid.generation.engine import Engine
 from pellucid.generation.handle import Handle
@@ -37,6 +40,8 @@ BIAS = 1e5
 AMPLE = 1000
 """New tokens that suffice for every text of a `MaskCase`."""
 SLOTS = 16
+STORIES, WALKS = "tiny", 4
+"""The level of stories that are generated word by word, and how many."""
 
 
 def measure_constrained(subject: Subject) -> Finding:
@@ -49,9 +54,11 @@ def measure_constrained(subject: Subject) -> Finding:
             return found
         compared += found
     walked = judge_walks(subject.model.pretrained.tokenizer, subject.model.stop)
-    if isinstance(walked, Finding):
-        return walked
-    masks = f"{compared} masks; {walked}"
+    stories = judge_stories()
+    for judged in (walked, stories):
+        if isinstance(judged, Finding):
+            return judged
+    masks = f"{compared} masks; {walked}; {stories}"
     config, prefix = subject.config, subject.config.mask.bidirectional_prefix
     if prefix > config.context_length:
         return Finding(Verdict.EQUAL, f"{masks}; {CANNOT_GENERATE}")
@@ -143,9 +150,30 @@ def judge_walks(tokenizer: Tokenizer | None, stop: Sequence[int]) -> Finding | s
     return f"{done} of {len(OWN_CASES)} texts in its own tokens"
 
 
-def walk_masks(constraint: Constraint, stop: Sequence[int]) -> list[int]:
+def judge_stories() -> Finding | str:
+    """Returns how many stories of random allowed words the parser of the grammar reads; the finding at the
+    first that it does not. The fewest words are given, and some more."""
+    tokenizer = spaced_words(STORIES)
+    stop = [end for end in (tokenizer.id_of(END),) if end is not None]
+    name = f"stories:{STORIES}"
+    for seed in range(WALKS):
+        try:
+            constraint = compile_constraint(Sampling(grammar=name), tokenizer, tokenizer.vocab_size, stop)
+            assert constraint is not None
+            ids = walk_masks(constraint, stop, seed)
+        except (PellucidError, ArithmeticError, LookupError, RecursionError) as error:
+            return Finding(Verdict.BUG, "no story", f"constrained.grammar[{name}]", quote(error))
+        try:
+            parse(STORIES, text := tokenizer.decode(ids))
+        except GrammarError as error:
+            message = f"{name} gives {text!r}, which its parser does not read: {error}"
+            return Finding(Verdict.BUG, repr(text), f"constrained.grammar[{name}]", message)
+    return f"{WALKS} stories"
+
+
+def walk_masks(constraint: Constraint, stop: Sequence[int], seed: int = 0) -> list[int]:
     """Returns random tokens of the masks, without a stop token."""
-    rng, state, ids = np.random.default_rng(0), constraint.start, list[int]()
+    rng, state, ids = np.random.default_rng(seed), constraint.start, list[int]()
     left = constraint.count_needed(state) + MORE
     while left and not constraint.must_end(state, left):
         id = int(rng.choice(np.flatnonzero(constraint.compute_mask(state, left))))
