@@ -89,7 +89,8 @@ def continue_prompt(
     capacity = len(ids) + count if is_bounded else room
     engine = Engine(model, source.tokenizer, slots=sampling.beams, capacity=capacity)
     (found,) = engine.add(Request(tuple(ids), sampling), streams=False).result()
-    text = source.tokenizer.decode([id for id in found.ids if id not in ends])
+    size = source.tokenizer.vocab_size  # a model may have more rows than tokens; those have no text
+    text = source.tokenizer.decode([id for id in found.ids if id not in ends and id < size])
     for stop in sampling.stop:
         text = text.partition(stop)[0]
     return text

@@ -49,8 +49,7 @@ def classify(fault: Fault, folder: Path) -> tuple[str, str]:
 
 
 def print_faults(pattern: str) -> int:
-    """Prints a line for each fault that was not caught at its name, and the table; returns how many were
-    missed."""
+    """Prints for each fault what found it, and the table; returns how many were missed."""
     counts, began = Counter[tuple[str, str]](), time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         prepared: dict[str, Path] = {}
@@ -59,8 +58,7 @@ def print_faults(pattern: str) -> int:
                 continue
             outcome, found = classify(fault, prepare_in(Path(place), fault.subject, prepared))
             counts[fault.kind, outcome] += 1
-            if outcome != OUTCOMES[0]:
-                print(f"{outcome}: {fault.name} ({fault.kind}, {fault.subject}): {found}", flush=True)
+            print(f"{outcome:<12}{fault.name} ({fault.kind}, {fault.subject}): {found}", flush=True)
             if sys.stderr.isatty():
                 print(f"\r{number} of {len(FAULTS)}", end="", file=sys.stderr, flush=True)
     print(f"\n{'kind':<12}{'planted':>9}" + "".join(f"{outcome:>14}" for outcome in OUTCOMES))

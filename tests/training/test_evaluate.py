@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,6 +41,25 @@ def test_the_best_loss_and_the_evaluations_since_are_counted() -> None:
         True,
     ]
     assert (meters.best_loss, meters.evaluations_without_improvement) == (1.0, 0)
+
+
+def test_a_row_of_the_model_that_is_no_token_has_no_text_in_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Made:
+        """Stands for the engine: it gives a letter, and an id beyond the tokenizer."""
+
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def add(self, *_: Any, **__: Any) -> "Made":
+            return self
+
+        def result(self) -> list[Any]:
+            return [SimpleNamespace(ids=[a, source.tokenizer.vocab_size + 1])]
+
+    run = make_run()
+    source = run.state.source
+    (a,) = source.tokenizer.encode("a")
+    monkeypatch.setattr(evaluate, "Engine", Made)
+    assert evaluate.continue_prompt(run.state.model, source, [a], run.state.recipe.evaluation) == "a"
 
 
 def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(

@@ -38,7 +38,7 @@ OUTCOMES = ("no program", "no effect", *CAUGHT)
 WALL = 600
 """Seconds after which a process that computes nothing is ended."""
 CAUGHT_PERCENT, OWN_PERCENT = 99.0, 90.0
-"""What is wanted of the mutations with an effect."""
+"""What is wanted of the mutations that change a printed figure; one that raises is seen by everybody."""
 
 
 @dataclass(frozen=True)
@@ -190,10 +190,10 @@ def print_table(results: Sequence[Result], gone: Sequence[Mutation] = ()) -> boo
         print(f"{area:<18}{len(own):>8}" + "".join(f"{counts[name]:>14}" for name in OUTCOMES))
     shown = [one for one in results if one.outcome in CAUGHT]
     silent = [one for one in shown if not one.raised]
-    print(f"of {len(shown)} that change a printed figure, {len(shown) - len(silent)} raise or do not end")
-    print(f"without those: {describe_shares(silent)}")
-    print(describe_shares(shown))
-    return all(map(operator.ge, measure_shares(shown), (CAUGHT_PERCENT, OWN_PERCENT)))
+    loud = [one for one in shown if one.raised]
+    print(f"of {len(loud)} that raise, crash or do not end: {describe_shares(loud)}")
+    print(f"of {len(silent)} that change a printed figure: {describe_shares(silent)}")
+    return all(map(operator.ge, measure_shares(silent), (CAUGHT_PERCENT, OWN_PERCENT)))
 
 
 def measure_shares(shown: Sequence[Result]) -> tuple[float, float]:
@@ -204,9 +204,7 @@ def measure_shares(shown: Sequence[Result]) -> tuple[float, float]:
 
 def describe_shares(shown: Sequence[Result]) -> str:
     caught, own = measure_shares(shown)
-    return (
-        f"of {len(shown)} that change a printed figure: caught {caught:.1f} %, at their own name {own:.1f} %"
-    )
+    return f"caught {caught:.1f} %, at their own name {own:.1f} %"
 
 
 def _percent(some: int, of: int) -> float:
