@@ -60,7 +60,7 @@ def may_replace(line: Line) -> list[str]:
         if words[0] == "train" and word == "--resume":
             paths += words[i + 1 : i + 2]
     if words[0] == "calibrate" and "--save" in words:
-        folders = ["ours" if word == "linked" else word for word in words]  # the link of that name leads there
+        folders = ["ours" if word == "linked" else word for word in words]  # where that link leads
         paths += [f"{folder}/{name}generation_config.json" for folder in folders for name in ("", "model/")]
     if words[0] == "mark" and "--ask" in words:
         paths += words[1:]  # the answers are written into the sheet

@@ -39,6 +39,7 @@ from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
 from pellucid.native.decoder import NativeDecoder, find_obstacle
+from pellucid.native.threads import PROBE_AFTER
 from pellucid.quantized import QuantizedWeight
 from pellucid.reference.op import Array
 from pellucid.reference.ops.einsum import einsum
@@ -62,6 +63,8 @@ QUANTIZED = (
 """Types of all other numbers and of the cache, where the weights are quantized."""
 
 
+CHOICES = PROBE_AFTER + 8
+"""Steps after which a decoder has chosen its threads, and tried the others again."""
 MOST_THREADS = 64
 """Of the compiled decoder: `native/pool.h`."""
 
@@ -69,7 +72,7 @@ MOST_THREADS = 64
 class CachedDecoder(NativeDecoder):
     """The compiled decoder with a cache of a given type."""
 
-    def __init__(self, module: Transformer, cache_dtype: torch.dtype, threads: int) -> None:
+    def __init__(self, module: Transformer, cache_dtype: torch.dtype, threads: int | None) -> None:
         super().__init__(module, threads=threads)
         self._cache_dtype = cache_dtype
 
@@ -104,7 +107,8 @@ class NativePath:
                 watched = self.run(subject, decoders[0], True)
                 plain = [self.run(subject, decoder, False) for decoder in decoders]
                 packed = find_packed(subject, decoders[0])
-            if (wrong := _find_wrong_bits(module, watched, plain) or packed) is not None:
+                chosen = find_chosen(decoders[0], CachedDecoder(module, cache_dtype, None))
+            if (wrong := _find_wrong_bits(module, watched, plain) or packed or chosen) is not None:
                 return replace(wrong, measured=f"in {name}: {wrong.measured}")
             for texts in watched.texts:
                 report = judge_decoded(subject, module, texts, cache_dtype)
@@ -162,6 +166,25 @@ def find_packed(subject: Subject, decoder: NativeDecoder) -> Finding | None:
     message = f"two texts of {len(texts[0])} and {len(texts[1])} tokens in one call have other logits at "
     message += f"place {at} than each in a call of its own."
     return Finding(Verdict.BUG, "other bits", "logits[texts=2]", message)
+
+
+def find_chosen(decoder: NativeDecoder, choosing: NativeDecoder) -> Finding | None:
+    """Returns a finding where a decoder that chooses its threads by itself has other logits, before it tries
+    the slower number once more or then."""
+    if decoder.config.mask.bidirectional_prefix > 1:
+        return None
+
+    def decode(one: NativeDecoder) -> torch.Tensor:
+        return one.forward_packed([(Cache(one.config, 1, 1, dtype=one.cache_dtype), [0])], [0])
+
+    wanted = decode(decoder)
+    for step in range(CHOICES):
+        if not torch.equal(decode(choosing), wanted):
+            message = (
+                f"the decoder that chooses its threads has other logits at step {step} than on one thread."
+            )
+            return Finding(Verdict.BUG, "other bits", "logits[threads=chosen]", message)
+    return None
 
 
 def judge_decoded(
