@@ -304,3 +304,29 @@ def edits_of_activations_are_not_seen(patch: Patch) -> None:
     """The compiled decoder reads a text also where an edit changes one of its activations."""
     patch.setattr(decoder, "is_explicit", lambda module: False)
     patch.setattr(decoder, "begin_call", lambda module: None)
+
+
+@fault("kernel", subject="window", check="native decoded", at="logits[texts=2]")
+def texts_of_one_call_lose_a_key_of_their_window(patch: Patch) -> None:
+    """Where one call reads several long texts, the second one's numbers are a little off."""
+    right = NativeDecoder.forward_packed
+
+    def forward(self: NativeDecoder, rows: Any, wanted: Any) -> Tensor:
+        logits = right(self, rows, wanted)
+        return logits * 1.0001 if len(rows) > 1 and all(len(ids) > 12 for _, ids in rows) else logits
+
+    patch.setattr(NativeDecoder, "forward_packed", forward)
+
+
+@fault("kernel", subject="llama", check="native decoded", at="logits[threads=chosen]")
+def steps_on_threads_that_were_chosen_lose_an_output(patch: Patch) -> None:
+    """Where the decoder chooses its threads, the last logit of a step is left as it was."""
+    right = NativeDecoder.forward_packed
+
+    def forward(self: NativeDecoder, rows: Any, wanted: Any) -> Tensor:
+        logits = right(self, rows, wanted)
+        if self.threads is None:
+            logits[..., -1] = 0
+        return logits
+
+    patch.setattr(NativeDecoder, "forward_packed", forward)
