@@ -40,6 +40,8 @@ MUCH = 0.2
 """The fraction of the loss by which a reading is better that is believed on any text."""
 COMPARED_QUERIES = 256
 """Queries, the last of a window, by which two masks are compared: of these the most is hidden."""
+LEAST_IDS = 200
+"""The fewest tokens of a text by which a tokenizer is judged."""
 FEWEST_BLOCKS = 15
 """Blocks after which an alternative is given up that the rest of the text would not decide either."""
 MOST_STEPS = 6
@@ -71,7 +73,8 @@ def encode_evidence(tokenizer: Tokenizer, text: str) -> list[int]:
     """Returns the ids of a text that was given; refuses one without a token that is predicted."""
     ids = tokenizer.encode(text)
     if len(ids) < 2:
-        raise TokenError("a loss needs a text of at least two tokens.")
+        count = pluralize(len(ids), "token")
+        raise TokenError(f"the text has {count}, and a loss needs at least two tokens: give a longer --text.")
     return ids
 
 
@@ -130,14 +133,35 @@ def probe_model(
     if not found.reason:
         report("bos")
         further = compare_beginnings(comparison.module, model, read)
-    elif len(ids) > 1:
+    elif len(ids) >= LEAST_IDS:
         report("tokenizer")
         further = find_other_tokenizer(comparison.base, ids)
     if further:
         reason = "" if further.fit is ReadingVerdict.BETTER else found.reason
         found = replace(found, alternatives=(*found.alternatives, further), reason=reason)
     ordered = sorted(found.alternatives, key=lambda one: -_harm(one))
-    return replace(found, alternatives=tuple(ordered))
+    found = replace(found, alternatives=tuple(ordered))
+    if text is not None and found.better and found.better[0].key:
+        found = _confirm(found, lambda: probe_model(model, None, report, weights, device, is_quick))
+    return found
+
+
+def _confirm(found: Probe, probe_own: Callable[[], Probe]) -> Probe:
+    """Returns a probe by which another reading fits better only where it is not worse on our own text: on a
+    strange text a wrong reading may be the better one."""
+    best, own = found.better[0], probe_own()
+    same = [one for one in own.alternatives if one.choice == best.choice]
+    fits = {one.fit for one in same}
+    is_open = any(one.label == best.label and one.fit is not ReadingVerdict.RIGHT for one in same)
+    if own.reason or is_open or ReadingVerdict.BETTER in fits or ReadingVerdict.RIGHT not in fits:
+        return found
+    by = f"by {-best.difference.mean:.4f} nats a token"
+    reason = f"{best.label} fits this text better {by}, and English prose of ours worse"
+    kept = (
+        replace(one, fit=ReadingVerdict.UNDECIDED) if one.fit is ReadingVerdict.BETTER else one
+        for one in found.alternatives
+    )
+    return replace(found, alternatives=tuple(kept), reason=reason)
 
 
 def _harm(one: OtherReading) -> float:

@@ -105,6 +105,8 @@ class Finding:
             judges = f"  judges {self.judges}" if self.judges else ""
             lines += [f"{'':<33}{self.measured}{budget}  {self.seconds:.1f} s{judges}"]
             lines += [f"{'':<33}trusts {self.trusts}"] * bool(self.trusts)
+        elif self.undecided:
+            lines += [f"{'':<33}cannot tell: {', '.join(self.undecided)}; a longer --text would"]
         if self.verdict.is_failure:
             lines += (
                 f"{'':<14}{line}" for line in (f"{self.verdict} at {self.at}", *self.message.splitlines())

@@ -10,14 +10,14 @@ import torch
 from pellucid.cards import probe
 from pellucid.cards.difference import BLOCK, count_errors, measure_difference
 from pellucid.cards.probe import probe_model, read_prose
-from pellucid.cards.probe_report import Probe, ReadingVerdict, lines
+from pellucid.cards.probe_report import OtherReading, Probe, ReadingVerdict, lines
 from pellucid.cards.readings import ModelReading
 from pellucid.cards.text_reader import PIECE, ScoredWindow, TextReader, cut_rows, make_module
 from pellucid.cards.token_evidence import find_other_tokenizer
 from pellucid.checks.files.conventions import describe_probe
 from pellucid.config import ModelConfig
 from pellucid.errors import ResourceError, TokenError
-from pellucid.judge.verdict import Verdict
+from pellucid.judge.verdict import Finding, Verdict
 from pellucid.pretrained import Pretrained
 from tests.cards.trained import LETTERS, TEXT, read_as, train
 
@@ -269,3 +269,31 @@ class _Copier:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return hidden
+
+
+@pytest.mark.parametrize(
+    ("own", "kept"),
+    [
+        ((ReadingVerdict.RIGHT,), False),  # our own text says that it is worse
+        ((ReadingVerdict.BETTER, ReadingVerdict.RIGHT), True),
+        ((ReadingVerdict.UNDECIDED,), True),
+        ((), True),
+    ],
+)
+def test_a_reading_that_is_worse_on_our_own_text_is_not_called_better(
+    own: tuple[ReadingVerdict, ...], kept: bool
+) -> None:
+    difference = measure_difference(np.full(500, -0.1))
+    best = OtherReading("RoPE base", "÷ 10", ReadingVerdict.BETTER, difference, key="rope_theta")
+    found = Probe(2.0, 2.0, 500, (best,))
+    others = tuple(replace(best, fit=fit, note="÷ 10" if not i else "× 10") for i, fit in enumerate(own))
+    done = probe._confirm(found, lambda: Probe(2.0, 2.0, 500, others))
+    assert bool(done.better) is kept
+    assert (
+        kept or "fits this text better by 0.1000 nats a token, and English prose of ours worse" in done.reason
+    )
+
+
+def test_what_is_not_decided_is_named_below_the_check() -> None:
+    finding = Finding(Verdict.RIGHT, "1", name="conventions", undecided=("norm eps", "RoPE base: ÷ 2"))
+    assert finding.lines()[1].strip() == "cannot tell: norm eps, RoPE base: ÷ 2; a longer --text would"

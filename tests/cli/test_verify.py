@@ -263,10 +263,10 @@ def test_of_a_run_a_step_is_judged_first_and_then_its_model(
     monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", [check for check in CHECKS if check.required])
     found = lines(shell("verify", run, "--quick", "--json").out)
     assert [line["check"] for line in found] == [*(check.name for check in RUN_CHECKS), "weights"]
-    assert "step 6, 72 tokens, by the specification" in found[3]["measured"]
+    assert "step 6, 72 tokens, by the specification" in found[4]["measured"]
     chosen = shell("verify", run, "--quick", "--step", "3", "-v")
     assert chosen.code == 0 and "step 3, 72 tokens, by the specification" in chosen.out
-    assert "no bug found. 11 checks" in chosen.out
+    assert "no bug found. 12 checks" in chosen.out
 
 
 def test_a_wrong_step_exits_with_one_and_names_the_gradient(

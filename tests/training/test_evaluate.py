@@ -43,7 +43,7 @@ def test_the_best_loss_and_the_evaluations_since_are_counted() -> None:
     assert (meters.best_loss, meters.evaluations_without_improvement) == (1.0, 0)
 
 
-def test_a_row_of_the_model_that_is_no_token_has_no_text_in_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_beyond_the_tokenizer_has_no_text_in_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     class Made:
         """Stands for the engine: it gives a letter, and an id beyond the tokenizer."""
 

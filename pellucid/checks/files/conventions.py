@@ -3,10 +3,13 @@
 It trusts the fast engine, which the checks before it judge, and nothing of the files that they do not.
 """
 
+import math
+
 from pellucid.cards.difference import ERRORS
 from pellucid.cards.probe import check_probe, probe_model
 from pellucid.cards.probe_report import OTHER_TOKENIZER, Probe, ReadingVerdict, list_labels
 from pellucid.checks.check import Check, Subject
+from pellucid.format import pluralize
 from pellucid.judge.verdict import Finding, Judged, Verdict
 
 
@@ -24,7 +27,7 @@ def measure_other_conventions(subject: Subject) -> Finding:
 
 def describe_probe(done: Probe) -> Finding:
     """Returns the finding of a probe."""
-    measured = f"loss {done.loss:.4f} over {done.tokens:,} tokens"
+    measured = f"loss {done.loss:.4f} over {pluralize(done.tokens, 'token')}"
     if done.fit is ReadingVerdict.BETTER:
         best = done.better[0]
         if best.choice == "tokenizer":
@@ -41,7 +44,8 @@ def describe_probe(done: Probe) -> Finding:
     least, most = done.limits
     measured += f"; {worse} of {len(done.alternatives)} others are worse"
     if undecided:
-        measured += f"; cannot tell: {list_labels(done.undecided)}; {least:.1g} to {most:.1g} nats would show"
+        measured += f"; cannot tell: {list_labels(done.undecided)}"
+        measured += f"; {least:.1g} to {most:.1g} nats would show" if math.isfinite(most) else ""
     return Finding(
         Verdict.RIGHT if worse else Verdict.UNKNOWN, measured, undecided=undecided if worse else ()
     )

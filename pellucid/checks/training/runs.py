@@ -9,6 +9,7 @@ from pellucid.checks.training import (
     grad_sums,
     log_figures,
     next_checkpoint,
+    run_files,
     training_batch,
     training_gradients,
     training_update,
@@ -20,6 +21,7 @@ from pellucid.judge.verdict import Finding
 from pellucid.training.saving.manifest import MODEL
 
 CHECKS: tuple[RunCheck, ...] = (
+    *run_files.CHECKS,
     *training_batch.CHECKS,
     *training_gradients.CHECKS,
     *grad_sums.CHECKS,
@@ -29,7 +31,7 @@ CHECKS: tuple[RunCheck, ...] = (
     *validation_loss.CHECKS,
     *log_figures.CHECKS,
 )
-"""In the order of a step; then what lies between checkpoints, the data, and the log."""
+"""The files first, then in the order of a step; then what lies between checkpoints, the data, and the log."""
 
 
 def verify_run(
