@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from pellucid.checks.check import Check, Subject
+from pellucid.checks.engine.native_calls import judge_chosen, judge_together
 from pellucid.checks.engine.observed import RecordedTexts, find_computed, round_cached
 from pellucid.checks.engine.paths import (
     ROUNDING,
@@ -35,11 +36,9 @@ from pellucid.judge.held_weights import hold_weights
 from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.run_report import RunReport
 from pellucid.judge.verdict import Finding, Judged, Verdict
-from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
 from pellucid.native.decoder import NativeDecoder, find_obstacle
-from pellucid.native.threads import PROBE_AFTER
 from pellucid.quantized import QuantizedWeight
 from pellucid.reference.op import Array
 from pellucid.reference.ops.einsum import einsum
@@ -63,8 +62,6 @@ QUANTIZED = (
 """Types of all other numbers and of the cache, where the weights are quantized."""
 
 
-CHOICES = PROBE_AFTER + 8
-"""Steps after which a decoder has chosen its threads, and tried the others again."""
 MOST_THREADS = 64
 """Of the compiled decoder: `native/pool.h`."""
 
@@ -106,9 +103,9 @@ class NativePath:
             with torch.no_grad():
                 watched = self.run(subject, decoders[0], True)
                 plain = [self.run(subject, decoder, False) for decoder in decoders]
-                packed = find_packed(subject, decoders[0])
-                chosen = find_chosen(decoders[0], CachedDecoder(module, cache_dtype, None))
-            if (wrong := _find_wrong_bits(module, watched, plain) or packed or chosen) is not None:
+                other = judge_together(subject, decoders[0])
+                other = other or judge_chosen(decoders[0], CachedDecoder(module, cache_dtype, None))
+            if (wrong := _find_wrong_bits(module, watched, plain) or other) is not None:
                 return replace(wrong, measured=f"in {name}: {wrong.measured}")
             for texts in watched.texts:
                 report = judge_decoded(subject, module, texts, cache_dtype)
@@ -144,46 +141,6 @@ def _find_wrong_bits(module: Transformer, watched: PathRun, plain: Sequence[Path
     if watched.wrong_keys:
         message = "the cache returned other numbers than were computed for this token."
         return Finding(Verdict.BUG, "other bits", watched.wrong_keys, message)
-    return None
-
-
-def find_packed(subject: Subject, decoder: NativeDecoder) -> Finding | None:
-    """Returns a finding where two texts that one call reads have other logits than each alone; both pass a
-    window of the model, where it is small."""
-    room = min(subject.length + 1, subject.config.context_length)
-    texts = subject.make_ids(room, seed=1), subject.make_ids(max(room - 2, 1), seed=2)
-    if decoder.config.mask.bidirectional_prefix > len(texts[1]):
-        return None
-
-    def make_rows() -> list[tuple[Cache, list[int]]]:
-        return [(Cache(decoder.config, 1, room, dtype=decoder.cache_dtype), ids) for ids in texts]
-
-    apart = torch.cat([decoder.forward_packed([row], range(len(row[1]))) for row in make_rows()])
-    together = decoder.forward_packed(make_rows(), range(sum(map(len, texts))))
-    if torch.equal(apart, together):
-        return None
-    at = int((apart != together).any(-1).nonzero()[0])
-    message = f"two texts of {len(texts[0])} and {len(texts[1])} tokens in one call have other logits at "
-    message += f"place {at} than each in a call of its own."
-    return Finding(Verdict.BUG, "other bits", "logits[texts=2]", message)
-
-
-def find_chosen(decoder: NativeDecoder, choosing: NativeDecoder) -> Finding | None:
-    """Returns a finding where a decoder that chooses its threads by itself has other logits, before it tries
-    the slower number once more or then."""
-    if decoder.config.mask.bidirectional_prefix > 1:
-        return None
-
-    def decode(one: NativeDecoder) -> torch.Tensor:
-        return one.forward_packed([(Cache(one.config, 1, 1, dtype=one.cache_dtype), [0])], [0])
-
-    wanted = decode(decoder)
-    for step in range(CHOICES):
-        if not torch.equal(decode(choosing), wanted):
-            message = (
-                f"the decoder that chooses its threads has other logits at step {step} than on one thread."
-            )
-            return Finding(Verdict.BUG, "other bits", "logits[threads=chosen]", message)
     return None
 
 
