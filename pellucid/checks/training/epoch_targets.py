@@ -1,22 +1,20 @@
 """Checks which tokens a run trains and evaluates on, against its token files: in an epoch each token of the
 training files is a target once, and the validation rows are the validation files."""
 
-import copy
 import itertools
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from pellucid.checks.training.run_subject import RunCheck, RunSubject
-from pellucid.checks.training.training_batch import contains
+from pellucid.checks.training.training_batch import IN_FILES, contains, copy_from_start, find_tokens
+from pellucid.data import manifest
 from pellucid.data.rows import Batch, Rows
 from pellucid.data.rows.mixture import Mixture
 from pellucid.data.rows.packed import Packed
 from pellucid.data.rows.padded import Padded
 from pellucid.data.rows.records import Records
-from pellucid.data.rows.streams import Streams
 from pellucid.data.rows.windows import Windows
 from pellucid.data.shard import Ids
 from pellucid.data.tokens import Tokens
@@ -46,7 +44,7 @@ def measure_epoch(subject: RunSubject) -> Finding:
     source, recipe = subject.past.source, subject.past.recipe
     parts = source.train.sources if isinstance(source.train, Mixture) else [source.train]
     most = QUICK_COUNTED if subject.quick else COUNTED
-    if not all(isinstance(rows, Windows | Packed | Padded | Streams | Records) for rows in parts):
+    if not all(isinstance(rows, IN_FILES | Records) for rows in parts):
         return Finding(Verdict.SKIPPED, "its text is generated without end, so there is no epoch")
     size = sum(_size(rows) for rows in parts)
     if size > most:
@@ -55,8 +53,8 @@ def measure_epoch(subject: RunSubject) -> Finding:
     for rows in parts:
         got, wanted = _pair(take_epoch(rows, recipe.data.batch_size)), _pair(_list_pairs(rows))
         if found := find_miscount(got, wanted):
-            at, message = _describe(subject, found, "an epoch of the training rows", "the training files")
-            return Finding(Verdict.BUG, f"{len(got):,} targets for {len(wanted):,}", at, message)
+            message = _describe(subject, found, "an epoch of the training rows", "the training files")
+            return Finding(Verdict.BUG, f"{len(got):,} targets for {len(wanted):,}", "targets", message)
         count += len(got)
     return Finding(Verdict.EQUAL, f"{count:,} targets, each after the id before it")
 
@@ -64,20 +62,14 @@ def measure_epoch(subject: RunSubject) -> Finding:
 def _size(rows: Rows) -> int:
     if isinstance(rows, Records):
         return sum(len(ids) for ids, _ in rows.records)
-    return sum(shard.tokens for shard in _tokens_of(rows).shards)
-
-
-def _tokens_of(rows: Rows) -> Tokens:
-    assert isinstance(rows, Windows | Streams | Packed | Padded)
-    return rows.order.tokens if isinstance(rows, Packed | Padded) else rows.tokens
+    return sum(shard.tokens for shard in find_tokens(rows).shards)
 
 
 def take_epoch(rows: Rows, size: int) -> Iterator[tuple[Ids, Ids]]:
     """Yields ids and targets of the counted positions of one epoch, and of a batch beyond it, which has none
     where all is right."""
-    reader = copy.copy(rows)
+    reader = copy_from_start(rows)
     reader.epochs = 1
-    reader.restore(dict.fromkeys(rows.state(), 0))
     for _ in range(reader.count_batches(size, 1) + 1):
         yield take_counted(reader.take(size, slice(0, size)))
 
@@ -96,7 +88,7 @@ def _list_pairs(rows: Rows) -> Iterator[tuple[Ids, Ids]]:
     elif isinstance(rows, Packed | Padded):
         yield from list_documents(rows.order.tokens, rows.order.bos)
     else:
-        ids = _read_shards(_tokens_of(rows))
+        ids = _read_shards(find_tokens(rows))
         yield ids[:-1], ids[1:]
         if isinstance(rows, Windows):  # a ring
             yield ids[-1:], ids[:1]
@@ -146,13 +138,12 @@ def find_miscount(got: Ids, wanted: Ids) -> Miscount | None:
     return Miscount(pair >> 32, pair & 0xFFFFFFFF, ours, theirs)
 
 
-def _describe(subject: RunSubject, found: Miscount, where: str, files: str) -> tuple[str, str]:
+def _describe(subject: RunSubject, found: Miscount, where: str, files: str) -> str:
     token = subject.past.source.tokenizer.visible
-    message = (
+    return (
         f"{token(found.target)!r} after {token(found.id)!r} is a target {pluralize(found.got, 'time')} in "
         f"{where}; {files} have it {pluralize(found.wanted, 'time')}"
     )
-    return "targets", message
 
 
 # ---- the validation rows
@@ -165,9 +156,9 @@ def measure_validation_rows(subject: RunSubject) -> Finding:
     if not validation.targets:
         return Finding(Verdict.SKIPPED, "the run holds out no text")
     parts = source.train.sources if isinstance(source.train, Mixture) else [source.train]
-    if not all(isinstance(rows, Windows | Packed | Padded | Streams) for rows in parts):
+    if not all(isinstance(rows, IN_FILES) for rows in parts):
         return Finding(Verdict.SKIPPED, "its text is in no token files")
-    held_out = [_open_held_out(_tokens_of(rows)) for rows in parts]
+    held_out = [_open_held_out(find_tokens(rows)) for rows in parts]
     size, most = sum(len(tokens) for tokens in held_out), QUICK_COUNTED if subject.quick else COUNTED
     if size > most:
         return Finding(Verdict.UNKNOWN, f"{size:,} tokens are held out; up to {most:,.0f} are counted")
@@ -175,8 +166,8 @@ def measure_validation_rows(subject: RunSubject) -> Finding:
     apart = isinstance(parts[0], Packed | Padded)
     wanted = _pair(itertools.chain(*(_list_held_out(tokens, apart) for tokens in held_out)))
     if found := find_miscount(got, wanted):
-        at, message = _describe(subject, found, "the validation rows", "the validation files")
-        return Finding(Verdict.BUG, f"{len(got):,} targets for {len(wanted):,}", at, message)
+        message = _describe(subject, found, "the validation rows", "the validation files")
+        return Finding(Verdict.BUG, f"{len(got):,} targets for {len(wanted):,}", "targets", message)
     measured = f"{len(got):,} targets of {pluralize(validation.rows, 'row')} are the validation files"
     searched, seen = _search_training(parts, [row for batch in validation for row in batch.targets], most)
     if searched and seen == searched:
@@ -192,10 +183,7 @@ def measure_validation_rows(subject: RunSubject) -> Finding:
 
 def _open_held_out(tokens: Tokens) -> Tokens:
     """Returns the validation part beside training tokens, opened anew."""
-    from pellucid.data.manifest import NAME, read
-
-    folder = Path(tokens.folder)
-    return Tokens(folder, read(folder / NAME), "validation")
+    return Tokens(tokens.folder, manifest.read(tokens.folder / manifest.NAME), "validation")
 
 
 def _list_held_out(tokens: Tokens, apart: bool) -> Iterator[tuple[Ids, Ids]]:
@@ -216,7 +204,7 @@ def _search_training(parts: list[Rows], rows: list[Ids], most: float) -> tuple[i
         return 0, 0
     long = [targets for row in rows if len(targets := row[row != IGNORE_INDEX]) >= LONG]
     chosen = long[:: max(1, len(long) // SEARCHED_ROWS)][:SEARCHED_ROWS]
-    files = [_tokens_of(part) for part in parts]
+    files = [find_tokens(part) for part in parts]
     return len(chosen), sum(any(contains(tokens, row, is_ring=False) for tokens in files) for row in chosen)
 
 

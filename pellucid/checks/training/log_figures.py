@@ -36,11 +36,17 @@ class LoggedFigure(NamedTuple):
 
     @property
     def got(self) -> float:
-        return float(self.line[self.key])
+        return get_number(self.line, self.key)
 
     @property
     def is_right(self) -> bool:
         return math.isclose(self.got, self.wanted, rel_tol=self.allowed, abs_tol=self.absolute)
+
+
+def get_number(line: Line, key: str) -> float:
+    """Returns a figure of a line; NaN where it has none, or something else there."""
+    found = line.get(key)
+    return float(found) if isinstance(found, int | float) else math.nan
 
 
 def recompute_log(subject: RunSubject) -> Iterator[LoggedFigure]:
@@ -57,17 +63,16 @@ def _recompute_steps(subject: RunSubject, steps: Sequence[Line]) -> Iterator[Log
     has_one_width = not isinstance(rows, Padded | Records)
     per_epoch = count_positions(rows)
     for line in steps:
-        k, loss = line["step"], line.get("loss")
+        k, loss = line["step"], get_number(line, "loss")
         rate = recipe.optimizer.lr * recipe.schedule.factor(k - 1, recipe.steps_at(k - 1))
         yield LoggedFigure(line, "lr", rate, f"the {recipe.schedule.kind} schedule")
-        if not isinstance(loss, float):
-            return
-        smoothed = loss if math.isnan(smoothed) else PAST * smoothed + (1 - PAST) * loss
-        yield LoggedFigure(line, "smoothed", smoothed, f"{PAST} · the one before + {1 - PAST:.2g} · loss")
+        if line is steps[0] or not math.isnan(smoothed):
+            smoothed = loss if line is steps[0] else PAST * smoothed + (1 - PAST) * loss
+            yield LoggedFigure(line, "smoothed", smoothed, f"{PAST} · the one before + {1 - PAST:.2g} · loss")
         if has_one_width:
             count = k * size * recipe.length
             yield LoggedFigure(line, "tokens", count, f"{k} steps · {size} rows · {recipe.length} tokens")
-        if per_epoch and "epoch" in line:
+        if per_epoch:
             epochs = k * size * recipe.length / per_epoch
             formula = f"{k} steps · {size} rows · {recipe.length} tokens / {per_epoch:,} in an epoch"
             yield LoggedFigure(line, "epoch", epochs, formula, absolute=EPOCHS)
@@ -84,37 +89,32 @@ def count_positions(rows: Rows) -> int:
 def _recompute_clock(steps: Sequence[Line]) -> Iterator[LoggedFigure]:
     """Yields the tokens per second of each step, by the counts and clocks of two lines."""
     for before, line in pairwise(steps):
-        seconds, tokens = line["seconds"] - before["seconds"], line["tokens"] - before["tokens"]
+        seconds, tokens = (get_number(line, key) - get_number(before, key) for key in ("seconds", "tokens"))
         if line["step"] == before["step"] + 1 and seconds > 0:
             formula = "the tokens since the step before / the seconds since it"
             yield LoggedFigure(line, "tokens_per_second", tokens / seconds, formula, CLOCK + 1e-11 / seconds)
 
 
 def _recompute_evaluations(subject: RunSubject) -> Iterator[LoggedFigure]:
-    source, best = subject.past.source, math.nan
-    smoothed = math.nan
+    source, best, smoothed = subject.past.source, math.nan, math.nan
     for line in subject.past.lines:
-        kind, loss = line.get("kind"), line.get("loss")
+        kind, loss = line.get("kind"), get_number(line, "loss")
         if kind == "step":
-            smoothed = line["smoothed"] if isinstance(line.get("smoothed"), float) else math.nan
-        if not isinstance(loss, float):
-            continue
-        if kind == "evaluation":
+            smoothed = get_number(line, "smoothed")
+        elif kind == "evaluation" and not math.isnan(loss):
             is_best = math.isnan(best) or loss < best
             best = loss if is_best else best
             yield LoggedFigure(line, "best", float(is_best), "1 for the lowest loss so far, else 0")
             floor, bigram = source.entropy_floor, source.bigram_baseline
-            if floor is not None and isinstance(line.get("gap"), float):
+            if floor is not None:
                 yield LoggedFigure(line, "gap", loss - floor, f"loss − {floor:.6g}", absolute=1e-12)
-            if floor is not None and bigram is not None and isinstance(line.get("learned"), float):
+            if floor is not None and bigram is not None:
                 learned = (bigram - loss) / (bigram - floor)
                 formula = f"({bigram:.6g} − loss) / ({bigram:.6g} − {floor:.6g})"
                 yield LoggedFigure(line, "learned", learned, formula, absolute=1e-12)
         elif kind in ("end", "interrupted"):
-            if not math.isnan(smoothed):
-                yield LoggedFigure(line, "loss", smoothed, "the smoothed loss of the last step")
-            if isinstance(line.get("best"), float):
-                yield LoggedFigure(line, "best", best, "the lowest validation loss")
+            yield LoggedFigure(line, "loss", smoothed, "the smoothed loss of the last step")
+            yield LoggedFigure(line, "best", best, "the lowest validation loss")
 
 
 def measure_log(subject: RunSubject) -> Finding:
@@ -123,7 +123,7 @@ def measure_log(subject: RunSubject) -> Finding:
         return Finding(Verdict.SKIPPED, "the run has no log")
     count = 0
     for figure in recompute_log(subject):
-        if not isinstance(figure.line.get(figure.key), int | float):  # NaN and infinity are null there
+        if math.isnan(figure.got) or math.isnan(figure.wanted):  # not there, or not finite: null
             continue
         count += 1
         if not figure.is_right:

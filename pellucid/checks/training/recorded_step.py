@@ -25,7 +25,7 @@ Tensors = dict[str, Tensor]
 
 
 class MicroBatch(NamedTuple):
-    """What one call of the loss read, and the mean loss that it returned."""
+    """The rows that one call of the loss read, and the mean loss that it returned."""
 
     rows: Batch
     loss: Tensor

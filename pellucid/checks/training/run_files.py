@@ -1,16 +1,12 @@
 """Checks the files of a run: its checkpoints and its models against the checksums beside them."""
 
-import hashlib
 from pathlib import Path
 
 from pellucid.checks.training.run_subject import RunCheck, RunSubject
 from pellucid.format import pluralize
 from pellucid.judge.verdict import Finding, Judged, Verdict
-from pellucid.training.saving.manifest import BEST, MODEL, parse_step
+from pellucid.training.saving.manifest import BEST, MODEL, measure, parse_step
 from pellucid.training.saving.published import read_origin
-
-PIECE = 1 << 24
-"""Bytes that are hashed at a time."""
 
 
 def measure_files(subject: RunSubject) -> Finding:
@@ -50,14 +46,9 @@ def _find_change(path: Path, entry: object) -> str | None:
     """Returns what is not as it was written; None where all is."""
     if not path.is_file():
         return "it is gone"
-    wanted = entry.get("sha256") if isinstance(entry, dict) else None
-    if not isinstance(wanted, str):
-        return None
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(PIECE):
-            digest.update(piece)
-    return None if digest.hexdigest() == wanted else "its checksum is another"
+    if isinstance(entry, dict) and measure(path)["sha256"] != entry.get("sha256"):
+        return "its checksum is another"
+    return None
 
 
 CHECKS = (

@@ -182,7 +182,7 @@ class RunSubject:
 
     @cached_property
     def problem(self) -> Problem:
-        """What determines the loss and the gradients of the judged pass, for the specification."""
+        """All that determines the loss and the gradients of the judged pass, for the specification."""
         replay = self.replay
         assert replay is not None
         train, state = self.past.recipe.train, replay.state
@@ -218,7 +218,7 @@ class RunSubject:
 
     @property
     def how(self) -> str:
-        """What was judged, and by what."""
+        """The step and rows that were judged, and by what: for messages."""
         replay = self.replay
         assert replay is not None
         which, rows = f"step {replay.step}", self.judged.rows.ids
@@ -276,7 +276,7 @@ def merge_adapters(weights: Mapping[str, Array], scale: float) -> dict[str, Arra
 
 
 def can_begin(past: PastRun) -> bool:
-    """Whether the model that the run began with can be made again."""
+    """Returns whether the model that the run began with can be made again."""
     try:
         resolve_recipe(past.recipe)
     except PellucidError:

@@ -1,5 +1,6 @@
 """Checks what a replayed step reads: its batch, and the dropout masks that it draws."""
 
+import copy
 import math
 from collections.abc import Iterator
 
@@ -20,6 +21,8 @@ from pellucid.format import pluralize
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.names import IGNORE_INDEX
 
+IN_FILES = Windows | Streams | Packed | Padded
+"""Rows that are cut from token files."""
 SEARCHED = 2e7
 """The most tokens of a file in which a row is searched for."""
 KEY = 8
@@ -115,10 +118,23 @@ def _token_files(rows: Rows) -> Iterator[tuple[Tokens, bool]]:
     if isinstance(rows, Mixture):
         for source in rows.sources:
             yield from _token_files(source)
-    elif isinstance(rows, Windows | Streams):
-        yield rows.tokens, isinstance(rows, Windows)
-    elif isinstance(rows, Packed | Padded):
-        yield rows.order.tokens, False
+    elif isinstance(rows, IN_FILES):
+        yield find_tokens(rows), isinstance(rows, Windows)
+
+
+def find_tokens(rows: Rows) -> Tokens:
+    """Returns the tokens that rows of one source are cut from."""
+    assert isinstance(rows, IN_FILES)
+    return rows.order.tokens if isinstance(rows, Packed | Padded) else rows.tokens
+
+
+def copy_from_start(rows: Rows) -> Rows:
+    """Returns a reader of the same rows from the first one on; the given one stays where it is."""
+    reader = copy.copy(rows)
+    if isinstance(reader, Mixture):
+        reader.sources = [copy.copy(source) for source in reader.sources]
+    reader.restore(dict.fromkeys(rows.state(), 0))
+    return reader
 
 
 def _longest_text(batch: Batch) -> Ids:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pellucid.checks.training.batch_gradients import GROUP_TOKENS, Problem, cut_batch, join_rows, take_tokens
 from pellucid.checks.training.gradient_reference import SPECIFICATION_COST, compute_reference
+from pellucid.checks.training.log_figures import get_number
 from pellucid.checks.training.run_subject import RunCheck, RunSubject
 from pellucid.config import ModelConfig
 from pellucid.data.rows import Batch
@@ -159,8 +160,8 @@ def _evaluate(module: Transformer, batches: list[Batch], dtype: str) -> Scores:
 
 
 def _judge_accuracy(logged: LoggedEvaluation, again: Scores) -> Finding | None:
-    got = logged.line.get("accuracy")
-    if got is None or again.least_accuracy - 1e-12 <= got <= again.most_accuracy + 1e-12:
+    got = get_number(logged.line, "accuracy")
+    if math.isnan(got) or again.least_accuracy - 1e-12 <= got <= again.most_accuracy + 1e-12:
         return None
     message = f"the log has an accuracy of {got:.6g} at step {logged.step}; of the targets, "
     message += f"{again.least_accuracy:.6g} are the most likely token of the model of that step"
@@ -168,8 +169,8 @@ def _judge_accuracy(logged: LoggedEvaluation, again: Scores) -> Finding | None:
 
 
 def _judge_bits(subject: RunSubject, logged: LoggedEvaluation) -> Finding | None:
-    got, size = logged.line.get("bits_per_byte"), count_bytes_per_token(subject)
-    if got is None or size is None:
+    got, size = get_number(logged.line, "bits_per_byte"), count_bytes_per_token(subject)
+    if math.isnan(got) or size is None:
         return None
     wanted = logged.loss / math.log(2) / size
     if math.isclose(got, wanted, rel_tol=1e-9):

@@ -124,7 +124,7 @@ class PastRun:
         self.recipe = Recipe.from_run(self.folder.read_recipe())
         self.base = base_model_for_resume(self.recipe, self.folder.find_newest()[0])
         self.source = _open_data(self.recipe, self.folder.path, self.base)
-        self._first_row = self.source.train.state()
+        self._beginning = self.source.train.state()
         self.shapes = get_parameter_shapes(self.recipe, self.base, self.source.tokenizer.vocab_size)
         log = self.folder.path / LOG
         self.lines = read(log) if log.exists() else []
@@ -210,7 +210,7 @@ class PastRun:
         threads = environment.get("threads")
         with _isolate(threads if type(threads) is int else None):
             base = self.base if snapshot is not None else resolve_recipe(self.recipe)[1]
-            self.source.train.restore(self._first_row)  # an earlier replay has read on
+            self.source.train.restore(self._beginning)  # an earlier replay has read on
             state = TrainState(self.recipe, self.source, base)
             with use_deterministic_algorithms(state.is_deterministic), contextlib.closing(state.loader):
                 if snapshot is not None:

@@ -13,6 +13,7 @@ from pellucid.checks.training.epoch_targets import (
     measure_validation_rows,
 )
 from pellucid.checks.training.run_subject import RunSubject
+from pellucid.checks.training.training_batch import find_tokens
 from pellucid.training.resume import begin
 from pellucid.training.saving.run_folder import RunFolder
 from tests.checks.training.test_next_checkpoint import KINDS, of_text
@@ -37,7 +38,7 @@ def test_each_token_of_an_epoch_is_a_target_once(kind: str, size: int, tmp_path:
     found = measure_epoch(subject)
     assert found.verdict == "equal" and rows.state() == before
     tokens = subject.past.source.train
-    count = len(epoch_targets._tokens_of(tokens))
+    count = len(find_tokens(tokens))
     assert found.measured.startswith(f"{count - (kind == 'streams'):,} targets")
 
 

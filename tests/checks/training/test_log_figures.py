@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pellucid.checks.training import log_figures, next_checkpoint, validation_loss
 from pellucid.checks.training.log_figures import measure_log, recompute_log
 from pellucid.checks.training.run_subject import RunSubject
 from pellucid.training.resume import resume
@@ -89,6 +90,19 @@ def test_another_figure_is_named_with_its_step(kind: str, step: int, key: str, t
     line = next(line for line in lines if (line["kind"], line["step"]) == (kind, step))
     rewrite(tmp_path / "a", kind, step, **_scaled(key, 1.01 if key != "tokens" else 2)(line))
     assert judge(tmp_path / "a") == ("BUG", f"{key}@{step}")
+
+
+@pytest.mark.parametrize("value", [None, "1.5", [], {}])
+@pytest.mark.parametrize("kind", ["step", "evaluation"])
+def test_a_line_with_something_else_for_its_figures_is_passed_over(
+    kind: str, value: Any, tmp_path: Path
+) -> None:
+    trained(tmp_path / "a")
+    keys = ("loss", "smoothed", "tokens", "seconds", "lr", "gap", "best", "accuracy", "bits_per_byte")
+    rewrite(tmp_path / "a", kind, 4, **dict.fromkeys(keys, value))
+    subject = RunSubject(tmp_path / "a")
+    for check in (*log_figures.CHECKS, *next_checkpoint.CHECKS, *validation_loss.CHECKS):
+        assert not check.run(subject).verdict.is_failure
 
 
 def test_a_figure_that_was_not_finite_or_a_log_that_is_gone_is_not_called_wrong(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pellucid.checks.training.run_files import measure_files
 from pellucid.checks.training.run_subject import RunSubject
 from pellucid.judge.verdict import Finding
 from pellucid.training.saving.manifest import checkpoint_name
+from pellucid.training.saving.run_folder import RunFolder
 from tests.training.small_run_folders import trained
 
 
@@ -25,6 +26,12 @@ def judge(run: Path) -> Finding:
 def test_the_files_of_a_run_are_those_that_it_wrote(run: Path) -> None:
     found = judge(run)
     assert (found.verdict, found.measured) == ("equal", "2 checkpoints, 2 models")
+
+
+def test_the_files_of_a_run_under_way_are_not_judged(run: Path) -> None:
+    with RunFolder(run).lock():
+        found = judge(run)
+    assert found.verdict == "skipped" and "under way" in found.measured
 
 
 def test_a_file_of_another_checkpoint_is_named(run: Path) -> None:
