@@ -140,7 +140,7 @@ class Subject:
 
     @cached_property
     def layers(self) -> int:
-        """How many of the first blocks the checks of the paths run: all but in a large model."""
+        """The number of first blocks that the checks of the paths run: all but in a large model."""
         return min(FEW_LAYERS, self.config.n_layer) if self.is_large else self.config.n_layer
 
     @cached_property
@@ -215,7 +215,7 @@ class Check:
     budget: str
     measure: Callable[[Subject], Finding]
     judges: Judged
-    """What would have to be mended where it finds a bug, if the checks before it find none."""
+    """The thing to mend where it finds a bug, if the checks before it find none."""
     quick: bool = True
     """Whether it also runs with `--quick`."""
     needs_floats: bool = False

@@ -199,7 +199,7 @@ def _read_settings(given: list[str]) -> dict[str, float]:
 
 
 def bad_file_choice(on_bad_file: str, replace_errors: bool) -> str:
-    """What --on-bad-file and its older form --replace-errors ask for together."""
+    """Returns the choice that --on-bad-file and its older form --replace-errors make together."""
     if replace_errors and on_bad_file not in ("stop", "replace"):
         raise UsageError(
             f"--replace-errors means --on-bad-file replace, not {on_bad_file}: give one of them."

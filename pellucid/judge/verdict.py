@@ -13,7 +13,7 @@ from pellucid.format import escape_controls, pluralize
 
 
 class Verdict(StrEnum):
-    """What a comparison concludes; the text is what people and JSON read."""
+    """The conclusion of a comparison, in the words that people and JSON read."""
 
     EQUAL = "equal"
     """Within the tolerance for float64, or bit for bit where that is claimed."""
@@ -54,19 +54,23 @@ _SEVERITY = (
 
 
 class Judged(StrEnum):
-    """What a check judges: what has to be mended where it finds a bug and those before it find none."""
+    """The thing that a check judges, to be mended where it finds a bug and those before it find none."""
 
     MODEL = "your model and files"
     """Weights, config, tokenizer and templates, as other programs read them and as texts fit them."""
     MACHINE = "this machine and build"
     """Arithmetic in a type, compiled code, threads and kernels: the processor, the compiler, PyTorch."""
     PROGRAM = "this program"
-    """What would be wrong on every machine and with every model."""
+    """Code that would be wrong on every machine and with every model."""
 
     @property
     def place(self) -> str:
-        """Where a bug is, in a sentence: "your model or its files"."""
+        """The words for it in a sentence about a bug: "your model or its files"."""
         return self.replace(" and ", " or its ")
+
+
+SHOWN = 4
+"""Things that are not decided, of which each line names the first."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Finding:
     undecided: tuple[str, ...] = ()
     """The things that a check could not decide, of those that it judges."""
     judges: Judged | None = None
-    """What a check judges; None of a value of another run."""
+    """The thing that a check judges; None of a value of another run."""
     model: str = ""
     """The model, where a report is of several."""
     trusts: str = ""
@@ -106,7 +110,9 @@ class Finding:
             lines += [f"{'':<33}{self.measured}{budget}  {self.seconds:.1f} s{judges}"]
             lines += [f"{'':<33}trusts {self.trusts}"] * bool(self.trusts)
         elif self.undecided:
-            lines += [f"{'':<33}cannot tell: {', '.join(self.undecided)}; a longer --text would"]
+            more = f" and {len(self.undecided) - SHOWN} more" if len(self.undecided) > SHOWN else ""
+            shown = f"{', '.join(self.undecided[:SHOWN])}{more}"
+            lines += [f"{'':<33}cannot tell: {shown}; a longer --text may decide"]
         if self.verdict.is_failure:
             lines += (
                 f"{'':<14}{line}" for line in (f"{self.verdict} at {self.at}", *self.message.splitlines())

@@ -296,4 +296,11 @@ def test_a_reading_that_is_worse_on_our_own_text_is_not_called_better(
 
 def test_what_is_not_decided_is_named_below_the_check() -> None:
     finding = Finding(Verdict.RIGHT, "1", name="conventions", undecided=("norm eps", "RoPE base: ÷ 2"))
-    assert finding.lines()[1].strip() == "cannot tell: norm eps, RoPE base: ÷ 2; a longer --text would"
+    assert finding.lines()[1].strip() == "cannot tell: norm eps, RoPE base: ÷ 2; a longer --text may decide"
+
+
+def test_no_tokenizer_is_accused_by_a_few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = train()
+    monkeypatch.setattr(probe, "find_other_tokenizer", lambda *_: pytest.fail("too few tokens"))
+    done = probe_model(model, " ".join(LETTERS[-3:]))
+    assert not done.better and done.fit is ReadingVerdict.UNDECIDED

@@ -93,7 +93,7 @@ def _shows(decoder: Decoder, module: Transformer, ids: list[int], parts: list[Te
 
 
 def _agrees(decoder: Decoder, before: Tensor, got: Tensor, wanted: Tensor) -> bool:
-    """Whether logits are what they must be: the compiled decoder's bit for bit."""
+    """Returns whether logits are what they must be: the compiled decoder's bit for bit."""
     if not wanted.isfinite().all() or torch.equal(got, wanted):
         return True
     change = float((wanted - before).abs().max())

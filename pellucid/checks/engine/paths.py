@@ -92,7 +92,7 @@ class Path:
 
 
 class UsedBudget:
-    """How much of the error budget each type uses at most, and which error would have been seen."""
+    """The largest share of the error budget that each type uses, and the errors that would have been seen."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject

@@ -28,7 +28,7 @@ def measure_saved(subject: Subject) -> Finding:
 
 
 def _is_same(before: Any, after: Any) -> bool:
-    """Whether two weights are equal, of quantized ones integers, scales and minimums."""
+    """Returns whether two weights are equal, of quantized ones integers, scales and minimums."""
     if isinstance(before, QuantizedWeight) and isinstance(after, QuantizedWeight):
         return before.equals(after)
     is_one = isinstance(before, QuantizedWeight) or isinstance(after, QuantizedWeight)

@@ -30,7 +30,7 @@ class ConstraintCase:
         return f"{kind}={spec}"
 
     def accepts(self, text: str) -> bool:
-        """Whether a text is one that it allows: by `re`, or as a value of the schema."""
+        """Returns whether a text is one that it allows: by `re`, or as a value of the schema."""
         if isinstance(self.spec, str):
             return re.fullmatch(self.spec, text, re.ASCII) is not None
         try:

@@ -172,7 +172,7 @@ class Judge:
         return None
 
     def _is_right(self, one: Generated, row: Array, id: int, place: int) -> bool:
-        """Whether a token may follow: a forced one, or for greedy decoding the most probable one."""
+        """Returns whether a token may follow: a forced one, or for greedy decoding the most probable one."""
         sampling = one.request.sampling
         if place < len(sampling.forced_tokens):
             return id == sampling.forced_tokens[place]

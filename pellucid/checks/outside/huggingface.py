@@ -43,7 +43,7 @@ FAR = 64
 
 @dataclass(frozen=True)
 class TransformersComparison:
-    """What one run of transformers shows: the departure, if there is one, and the figures."""
+    """A run of transformers beside ours: the departure, if there is one, and the figures."""
 
     source: str
     departure: Departure | None

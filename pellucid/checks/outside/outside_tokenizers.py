@@ -70,7 +70,7 @@ def open_outside(subject: Subject) -> tuple[list[OutsideTokenizer], list[str]]:
 
 
 class _NotAsked(Exception):
-    """Why a program cannot be asked."""
+    """The reason why a program cannot be asked."""
 
 
 def _folder(subject: Subject) -> Path:
@@ -137,7 +137,7 @@ def _open_transformers(subject: Subject, tokenizer: Tokenizer) -> OutsideTokeniz
 
 
 def _has_special(theirs: Any, text: str) -> bool:
-    """Whether a text has the name of a special token, which transformers would parse."""
+    """Returns whether a text has the name of a special token, which transformers would parse."""
     return any(token in text for token in theirs.all_special_tokens + list(theirs.get_added_vocab()))
 
 

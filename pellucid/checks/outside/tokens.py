@@ -66,7 +66,7 @@ def measure_same_ids(subject: Subject) -> Finding:
 
 
 def _is_heard(other: OutsideTokenizer, departing: OutsideTokenizer) -> bool:
-    """Whether a program may speak about another that departs: the reader of our export is not independent."""
+    """Returns whether a program is independent of another that departs: the reader of our export is not."""
     return other is not departing and (other.is_of_the_file or not departing.is_of_the_file)
 
 
