@@ -79,7 +79,7 @@ def check_values(work: Path, texts: list[tuple[int, str]]) -> None:
             arguments = with_value(name, hostile, text)
             if arguments[0] == "train" and text.startswith("-"):
                 continue
-            exact = (name, hostile) == ("generate", "prompt")  # in a pipe its output is the text itself
+            exact = (name, hostile) == ("generate", "prompts")  # in a pipe its output is the text itself
             terminal = exact or ((number + len(hostile)) % 2 == 0 and name not in WAITING)
             check(container.run(arguments, work, terminal=terminal), terminal, arguments)
 
