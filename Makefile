@@ -62,7 +62,7 @@ bench: setup ## speed beside its limit and its peers; PELLUCID_DATA names a fold
 	[ -z "$$PELLUCID_SMOLLM2" ] || $(BIN)/python -m benchmarks.smollm2
 
 bench-gpu: setup ## training and decoding on a GPU beside peers; PELLUCID_DATA names a folder with shakespeare.txt and books
-	$(BIN)/python -m pytest -q tests/gpu
+	$(BIN)/python -m pytest -q tests/engine/gpu
 	$(BIN)/python -m benchmarks.gpu_decoding
 	$(BIN)/python -m benchmarks.gpu step
 	[ -z "$$PELLUCID_DATA" ] || $(BIN)/python -m benchmarks.gpu shakespeare

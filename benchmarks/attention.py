@@ -17,12 +17,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from pellucid.cards.attention_distance import distances
 from pellucid.config import ModelConfig
-from pellucid.model import attentions
-from pellucid.model.attention_inputs import AttentionInputs
-from pellucid.model.cache import Cache
-from pellucid.model.transformer import Transformer
+from pellucid.engine import attentions
+from pellucid.engine.attention_inputs import AttentionInputs
+from pellucid.engine.cache import Cache
+from pellucid.engine.transformer import Transformer
+from pellucid.interpretability.attention_distance import distances
 
 LENGTHS = [1024 * 2**i for i in range(6)]
 DECODED = [1024, 4096, 16384, 65536]

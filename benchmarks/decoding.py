@@ -23,14 +23,15 @@ from typing import Any
 import torch
 
 from benchmarks.smollm2 import text
+from pellucid.base.formatting import format_bytes
 from pellucid.config import ModelConfig
-from pellucid.format import format_bytes
-from pellucid.model.cache import Cache
-from pellucid.model.transformer import Transformer
-from pellucid.native.decoder import NativeDecoder
-from pellucid.native.packing import make_large_pages
-from pellucid.workbench import Model, load
-from pellucid.workbench.exporting import export
+from pellucid.engine.cache import Cache
+from pellucid.engine.cpu.decoder import NativeDecoder
+from pellucid.engine.cpu.packing import make_large_pages
+from pellucid.engine.transformer import Transformer
+from pellucid.formats.export import export
+from pellucid.model import Model
+from pellucid.named_model import load
 
 NEW, ROUNDS, LONG = 128, 5, 512
 LLAMA = """

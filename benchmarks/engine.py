@@ -17,12 +17,12 @@ import numpy as np
 import torch
 
 from pellucid.config import ModelConfig, preset
-from pellucid.generation.engine import Engine
+from pellucid.engine.cache import Cache
+from pellucid.engine.transformer import Transformer
 from pellucid.generation.request import Request
+from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.model.cache import Cache
-from pellucid.model.transformer import Transformer
-from pellucid.workbench import load
+from pellucid.named_model import load
 
 PROMPT, LONG, NEW = 16, 512, 64
 

@@ -19,15 +19,15 @@ import numpy as np
 import torch
 
 from benchmarks.engine import weights
+from pellucid.base.formatting import format_bytes
 from pellucid.data.shard import Ids
+from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.documents import EncodedDocument
 from pellucid.evaluation.scoring import score_documents
 from pellucid.evaluation.windows import resolve_window
-from pellucid.format import format_bytes
-from pellucid.generation.engine import Engine
 from pellucid.generation.request import Request
+from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.model.transformer import Transformer
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 ROUNDS = 2
@@ -38,7 +38,7 @@ def read_ids(path: Path | None, size: int, vocab_size: int) -> Ids:
     name = os.environ.get("PELLUCID_SMOLLM2")
     if path is None or name is None:
         return np.random.default_rng(0).integers(0, vocab_size, size // 4)
-    from pellucid.workbench import load
+    from pellucid.named_model import load
 
     text = path.read_bytes()[:size].decode(errors="ignore")
     return load(name).tokenizer.encode_array(text).astype(np.int64)

@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.engine import weights
-from pellucid.generation.engine import Engine
+from pellucid.engine.cache import Cache
+from pellucid.engine.transformer import Transformer
 from pellucid.generation.request import Request
+from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.model.cache import Cache
-from pellucid.model.transformer import Transformer
 
 PROMPT, BLOCK, ROUNDS = 16, 16, 3
 """Tokens of a prompt and of a page, and how often each way is timed after its first run."""

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from benchmarks.training import BETAS, CLIP, DECAY, LR, Peer, RandomRows, make_run
-from pellucid.cost import count_flops_per_token
+from pellucid.config.cost import count_flops_per_token
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.machine import measure_peak
 from pellucid.training.recipe import Recipe

@@ -25,17 +25,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pellucid.base.quantized import QuantizedWeight, Scheme, quantize
 from pellucid.config import ModelConfig
-from pellucid.generation.engine import Engine
+from pellucid.engine.cache import Cache
+from pellucid.engine.gpu.decoder import GpuDecoder
+from pellucid.engine.gpu.loop import LoopText
+from pellucid.engine.transformer import Transformer
 from pellucid.generation.feed import Feed
 from pellucid.generation.request import Request
+from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK, CacheSlots
-from pellucid.gpu.decoder import GpuDecoder
-from pellucid.gpu.loop import LoopText
-from pellucid.model.cache import Cache
-from pellucid.model.transformer import Transformer
-from pellucid.quantized import QuantizedWeight, Scheme, quantize
 
 GPT2 = {
     "vocab_size": 50257,

@@ -70,12 +70,12 @@ def measure_engine(model: Measured, streams: int, seconds: float, threads: int |
 
 def run_engine(model: Measured, streams: int, seconds: float) -> tuple[float, float]:
     """Returns what `measure_engine` does, with as many requests at once as there are streams."""
-    from pellucid.generation.engine import Engine
     from pellucid.generation.handle import Handle
     from pellucid.generation.request import Request
+    from pellucid.generation.scheduler import Engine
     from pellucid.generation.settings.sampling import Sampling
-    from pellucid.server.engine.process import use_threads
-    from pellucid.workbench import load
+    from pellucid.named_model import load
+    from pellucid.server.openai.worker.process import use_threads
 
     held = load(model.source)
     use_threads(held)

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from pellucid.checks.check import TEXT
-from pellucid.checks.outside.llamacpp_answers import run_process
-from pellucid.interop import gguf
-from pellucid.workbench import load
+from pellucid.formats import gguf
+from pellucid.named_model import load
+from pellucid.verification.checks.check import TEXT
+from pellucid.verification.checks.outside.llamacpp_answers import run_process
 
 TOKENS = 256
 

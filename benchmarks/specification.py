@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 
 from pellucid.config import preset
-from pellucid.explain.derive import derive
-from pellucid.explain.trace import Trace
+from pellucid.explanation.derive import derive
+from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.generation.engine import Engine
+from pellucid.engine.transformer import Transformer
 from pellucid.generation.request import Completion, Request
+from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.model.transformer import Transformer
-from pellucid.workbench import load
+from pellucid.named_model import load
 
 TEMPERATURES, TEXTS, ROUNDS = (0.0, 0.5, 0.8, 1.0, 1.5), 4, 3
 

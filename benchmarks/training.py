@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pellucid.cost import count_flops_per_token
+from pellucid.config.cost import count_flops_per_token
 from pellucid.data.rows import Batch, Rows
 from pellucid.training.device import use_deterministic_algorithms
 from pellucid.training.recipe import Recipe

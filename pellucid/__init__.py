@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported when it is first used
     from pellucid import ops
-    from pellucid.checks.catalogue import verify
-    from pellucid.checks.itself import verify_self
-    from pellucid.config import ModelConfig
-    from pellucid.errors import (
+    from pellucid.base.errors import (
         AddressError,
         ConfigError,
         FileError,
@@ -27,19 +24,22 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
         TokenError,
         UsageError,
     )
-    from pellucid.explorer.export import make_page
-    from pellucid.generation.engine import Engine
+    from pellucid.config import ModelConfig
+    from pellucid.engine.taps import edit, record
+    from pellucid.evaluation.tokenizers.compare import compare_tokenizers
     from pellucid.generation.request import Request
+    from pellucid.generation.scheduler import Engine
     from pellucid.generation.settings.sampling import Sampling
-    from pellucid.model.taps import edit, record
+    from pellucid.interpretability.look import look
+    from pellucid.model import Model
+    from pellucid.named_model import calibrate, evaluate, load, quantize, trace
     from pellucid.reference.tape import Tape
-    from pellucid.workbench.compare import compare
-    from pellucid.workbench.explaining import explain
-    from pellucid.workbench.looking import look
-    from pellucid.workbench.model import Model
-    from pellucid.workbench.opening import calibrate, evaluate, load, quantize, trace
-    from pellucid.workbench.tokenizers import compare_tokenizers
-    from pellucid.workbench.training import train
+    from pellucid.server.explorer.export import make_page
+    from pellucid.training.train import train
+    from pellucid.verbs import explain
+    from pellucid.verification.checks.catalogue import verify
+    from pellucid.verification.checks.itself import verify_self
+    from pellucid.verification.compare import compare
 
 __version__ = "0.2.0"
 __all__ = [
@@ -78,23 +78,23 @@ __all__ = [
 
 _HOMES = {
     "pellucid": ("ops",),
-    "pellucid.checks.catalogue": ("verify",),
-    "pellucid.checks.itself": ("verify_self",),
+    "pellucid.verification.checks.catalogue": ("verify",),
+    "pellucid.verification.checks.itself": ("verify_self",),
     "pellucid.config": ("ModelConfig",),
-    "pellucid.errors": tuple(name for name in __all__ if name.endswith("Error")),
-    "pellucid.explorer.export": ("make_page",),
-    "pellucid.generation.engine": ("Engine",),
+    "pellucid.base.errors": tuple(name for name in __all__ if name.endswith("Error")),
+    "pellucid.server.explorer.export": ("make_page",),
+    "pellucid.generation.scheduler": ("Engine",),
     "pellucid.generation.request": ("Request",),
     "pellucid.generation.settings.sampling": ("Sampling",),
-    "pellucid.model.taps": ("edit", "record"),
+    "pellucid.engine.taps": ("edit", "record"),
     "pellucid.reference.tape": ("Tape",),
-    "pellucid.workbench.compare": ("compare",),
-    "pellucid.workbench.explaining": ("explain",),
-    "pellucid.workbench.looking": ("look",),
-    "pellucid.workbench.model": ("Model",),
-    "pellucid.workbench.opening": ("calibrate", "evaluate", "load", "quantize", "trace"),
-    "pellucid.workbench.tokenizers": ("compare_tokenizers",),
-    "pellucid.workbench.training": ("train",),
+    "pellucid.verification.compare": ("compare",),
+    "pellucid.verbs": ("explain",),
+    "pellucid.interpretability.look": ("look",),
+    "pellucid.model": ("Model",),
+    "pellucid.named_model": ("calibrate", "evaluate", "load", "quantize", "trace"),
+    "pellucid.evaluation.tokenizers.compare": ("compare_tokenizers",),
+    "pellucid.training.train": ("train",),
 }
 """The public names of each module."""
 

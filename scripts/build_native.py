@@ -1,7 +1,7 @@
 """Compiles the CPU decoder when the package is built or installed, so that nothing is compiled on first use.
 
-Where there is no C compiler, or it fails, the package is built without it; `pellucid/native/library.py` then
-builds it on first use, or says what is missing.
+Where there is no C compiler, or it fails, the package is built without it; `pellucid/engine/cpu/library.py`
+then builds it on first use, or says what is missing.
 """
 
 import os
@@ -19,7 +19,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
         if self.target_name != "wheel":
             return
         sys.path.insert(0, self.root)
-        library = load_module(Path(self.root) / "pellucid" / "native" / "library.py")
+        library = load_module(Path(self.root) / "pellucid" / "engine/cpu" / "library.py")
         compiler = library.find_compiler()
         names = library.SETS if platform.machine() in library.X86 else ("portable",)
         for name in names if compiler else ():

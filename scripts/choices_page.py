@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pellucid.cards.choice_pictures import family_figure, pictures
-from pellucid.cards.choices import (
+from pellucid.config.cost import Cost, total
+from pellucid.explanation.choice_pictures import family_figure, pictures
+from pellucid.explanation.choices import (
     PRESET,
     Choice,
     ChoiceFamily,
@@ -14,9 +15,8 @@ from pellucid.cards.choices import (
     format_toml,
     preset_cost,
 )
-from pellucid.cost import Cost, total
-from pellucid.figures.chart import Chart, Heatmap
-from pellucid.figures.svg import write_svg
+from pellucid.report.chart import Chart, Heatmap
+from pellucid.report.svg import write_svg
 
 
 def choices_page() -> Iterator[str]:

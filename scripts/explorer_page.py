@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 from generation_page import run_examples
 
-from pellucid.explorer import find_question, list_questions
-from pellucid.explorer.bundle import read_page_files
-from pellucid.explorer.export import LARGEST, LIKELIEST
-from pellucid.explorer.question import Length, QuestionParameter, Range, get_method, read_signature
-from pellucid.explorer.session import MOST_BYTES, MOST_TRACES
-from pellucid.format import format_bytes
+from pellucid.base.formatting import format_bytes
+from pellucid.server.explorer import find_question, list_questions
+from pellucid.server.explorer.bundle import read_page_files
+from pellucid.server.explorer.export import LARGEST, LIKELIEST
+from pellucid.server.explorer.question import Length, QuestionParameter, Range, get_method, read_signature
+from pellucid.server.explorer.session import MOST_BYTES, MOST_TRACES
 
 LIMITS = {
     "size": format_bytes(LARGEST),

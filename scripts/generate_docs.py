@@ -25,21 +25,21 @@ from python_page import python_page
 from recipes_page import recipes_page
 from server_page import server_page
 
+from pellucid.base.names import LETTERS, PARAMETERS_AND_VALUES, Name
 from pellucid.cli.app import EXIT_CODES, leaf_commands, make_app
 from pellucid.cli.examples import EXAMPLES
 from pellucid.config import ModelConfig
-from pellucid.explain.formula import build_formula
-from pellucid.explain.trace import Trace
-from pellucid.interop import library
-from pellucid.lessons.ladder import find_lesson, lesson_sheets
-from pellucid.names import LETTERS, PARAMETERS_AND_VALUES, Name
+from pellucid.explanation.formula import build_formula
+from pellucid.explanation.trace import Trace
+from pellucid.formats import library
+from pellucid.learning.lessons.ladder import find_lesson, lesson_sheets
+from pellucid.learning.sheets.file import write_sheet
+from pellucid.learning.sheets.planted import answer_sheet, find_plants
 from pellucid.reference.op import Op
 from pellucid.reference.ops import table
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
 from pellucid.reference.transformer import cache
-from pellucid.sheets.file import write_sheet
-from pellucid.sheets.planted import answer_sheet, find_plants
 from pellucid.training.distributed.scaling import table as shares
 
 ROOT = Path(__file__).parent.parent
@@ -148,7 +148,9 @@ def commands() -> Iterator[str]:
 def glossary() -> Iterator[str]:
     yield "# Glossary\n"
     yield (
-        inspect.cleandoc(__import__("pellucid.names").names.__doc__ or "").replace("\n    ", "\n\n    ", 1)
+        inspect.cleandoc(names.__doc__ or "").replace(
+            "\n    ", "\n\n    ", 1
+        )
         + "\n"
     )
     yield "## Axes\n\n| letter | means |\n|---|---|"

@@ -14,11 +14,11 @@ from python_page import _inside, _output
 
 from pellucid.cli import main
 from pellucid.cli.chat_commands import COMMANDS
+from pellucid.generation.conversation import ANSWER_TOKENS
 from pellucid.generation.settings.resolve import PRESETS, format_value
 from pellucid.generation.settings.sampling import DEFAULT_NEW_TOKENS
 from pellucid.parts import find, kinds
 from pellucid.parts.samplers import Sampler
-from pellucid.workbench.conversation import ANSWER_TOKENS
 
 
 def generation_page(text: str) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from pellucid.lessons.document import write_document, write_pictures
-from pellucid.lessons.ladder import lessons
+from pellucid.learning.lessons.document import write_document, write_pictures
+from pellucid.learning.lessons.ladder import lessons
 
 
 def list_page() -> Iterator[str]:

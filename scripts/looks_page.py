@@ -4,7 +4,7 @@ import re
 
 from generation_page import run_examples
 
-from pellucid.workbench.look_kinds import LOOKS
+from pellucid.interpretability.look_kinds import LOOKS
 
 
 def looks_page(text: str) -> str:

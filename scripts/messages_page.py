@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from pellucid import errors
+from pellucid.base import errors
 
 CLASSES = {
     name: value

@@ -7,11 +7,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pellucid.format import pluralize
-from pellucid.judge.mistakes import MISTAKES, SHEET_MISTAKES, resolve_mistake
-from pellucid.lessons.ladder import find_hidden_mistakes, find_lesson, lessons, make_sheets
-from pellucid.sheets.planted import PlantOutcome, find_plants, find_visible_mistakes, mark_plant
-from pellucid.sheets.sheet import Sheet
+from pellucid.base.formatting import pluralize
+from pellucid.learning.lessons.ladder import find_hidden_mistakes, find_lesson, lessons, make_sheets
+from pellucid.learning.sheets.planted import PlantOutcome, find_plants, find_visible_mistakes, mark_plant
+from pellucid.learning.sheets.sheet import Sheet
+from pellucid.verification.mistakes import MISTAKES, SHEET_MISTAKES, resolve_mistake
 
 
 def list_catalogue() -> Iterator[str]:

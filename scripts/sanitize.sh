@@ -7,7 +7,7 @@ trap 'rm -rf "$folder"' EXIT
 built=$(python - "$folder" << 'END'
 import sys
 from pathlib import Path
-from pellucid.native import library
+from pellucid.engine.cpu import library
 checked = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
 name = next(name for name in library.SETS if library._may_have(name))
 print(library.build(name, library.find_compiler(), Path(sys.argv[1]), checked))
@@ -19,7 +19,7 @@ status=0
 # A signal is the sanitizer's to report, with the frame that raised it, and not Python's faulthandler's.
 PELLUCID_NATIVE="$built" LD_PRELOAD="$preload" \
   ASAN_OPTIONS="log_path=$folder/found:detect_leaks=0:verify_asan_link_order=0" \
-  python -m pytest -q --capture=no -p no:cacheprovider -p no:faulthandler tests/native \
+  python -m pytest -q --capture=no -p no:cacheprovider -p no:faulthandler tests/engine/cpu \
   -k "not instruction_set and not library" "$@" || status=$?
 for found in "$folder"/found.*; do
   [ -e "$found" ] || continue

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from pellucid.server.fields import FIELDS, GENERATION, FieldEndpoint, FieldRow
-from pellucid.server.reading.field import ContentValue, Field, ListValue, ObjectValue
+from pellucid.server.openai.fields import FIELDS, GENERATION, FieldEndpoint, FieldRow
+from pellucid.server.openai.reading.field import ContentValue, Field, ListValue, ObjectValue
 
 TABLES: Mapping[str, tuple[FieldEndpoint, ...]] = {
     "generation": GENERATION,

@@ -3,9 +3,9 @@ those of the lessons given by number. `pellucid get smollm2` fetches the model."
 
 import sys
 
-from pellucid.lessons.ladder import find_lesson, lessons
-from pellucid.lessons.transfer import find_transfer_file, make_transfer
-from pellucid.sheets.file import format_sheet
+from pellucid.learning.lessons.ladder import find_lesson, lessons
+from pellucid.learning.lessons.transfer import find_transfer_file, make_transfer
+from pellucid.learning.sheets.file import format_sheet
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 import pellucid
-from pellucid.figures.diagram import Grid
-from pellucid.figures.figure import make_figure
-from pellucid.figures.svg import write_svg
 from pellucid.interpretability.runner import EngineRunner
-from pellucid.workbench.model import Model
+from pellucid.model import Model
+from pellucid.report.diagram import Grid
+from pellucid.report.figure import make_figure
+from pellucid.report.svg import write_svg
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "inside"
 ANIMAL = "The animal didn't cross the street because it was too"

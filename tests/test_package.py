@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import pellucid
-from pellucid import errors
+from pellucid.base import errors
 from pellucid.reference.ops import table
 
 FUNCTIONS = [
@@ -43,9 +43,9 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_each_public_name_is_the_thing_of_that_name_whatever_was_imported_before() -> None:
-    """Importing pellucid.explain.derive must not bind the folder explain/ to `pellucid.explain`."""
-    import pellucid.explain.derive
-    import pellucid.workbench.explaining
+    """Importing pellucid.explanation.derive must not bind the folder explain/ to `pellucid.explain`."""
+    import pellucid.explanation.derive
+    import pellucid.verbs
 
     for name in pellucid.__all__:
         found = getattr(pellucid, name)

@@ -14,10 +14,10 @@ import torch
 
 import pellucid
 from pellucid import Engine, Model, Request, Sampling, Tape, ops
-from pellucid.checks import catalogue
-from pellucid.errors import PellucidError, TokenError, UsageError
+from pellucid.base.errors import PellucidError, TokenError, UsageError
+from pellucid.generation.settings.keywords import GenerationOptions
 from pellucid.text.kinds import train
-from pellucid.workbench.generation_options import GenerationOptions
+from pellucid.verification.checks import catalogue
 
 WRONG: tuple[Any, ...] = (
     None, 5, -1, 10**30, 1.5, float("nan"), "x", "\ud800", b"x", [1], ["a"], [[1], [2, 3]], {"a": 1}, {1: 2},

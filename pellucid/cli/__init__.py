@@ -11,9 +11,9 @@ import warnings
 from typing import Any
 
 try:
+    from pellucid.base.errors import RESOURCE_ERRNOS
     from pellucid.cli.signals import INTERRUPTED, Terminated, end_by_signals, print_end
     from pellucid.cli.terminal import drop_output, print_error, safe_streams
-    from pellucid.errors import RESOURCE_ERRNOS
 except KeyboardInterrupt:  # in the first moment of a command, which `main` cannot see yet
     raise SystemExit(130) from None
 
@@ -72,8 +72,8 @@ def _run() -> int:
     import typer
     from typer._click.exceptions import ClickException
 
+    from pellucid.base.errors import PellucidError
     from pellucid.cli.app import command_tree
-    from pellucid.errors import PellucidError
 
     # Numbers that overflow are shown as what they are, ∞; NumPy need not warn of them as well.
     warnings.simplefilter("ignore", RuntimeWarning)

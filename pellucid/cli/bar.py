@@ -81,8 +81,8 @@ def rate_bar(unit: str = "tokens") -> Iterator[Callable[[str, int, int | None], 
     from rich.table import Column
     from rich.text import Text
 
+    from pellucid.base.formatting import format_count
     from pellucid.cli.console import Console
-    from pellucid.format import format_count
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from pellucid.base.errors import UsageError
 from pellucid.cli.bar import rate_bar
 from pellucid.cli.options import (
     Against,
@@ -20,7 +21,6 @@ from pellucid.cli.options import (
     Weights,
     Window,
 )
-from pellucid.errors import UsageError
 
 
 def calibrate(
@@ -96,9 +96,9 @@ def calibrate(
     MODEL is the first argument; everything after it is DATA. The temperature is fitted on one part of the
     documents, and everything is measured on the other.
     """
-    from pellucid.model.freed_memory import keep_freed_memory
-    from pellucid.workbench import load
-    from pellucid.workbench.calibrating import calibrate
+    from pellucid.engine.freed_memory import keep_freed_memory
+    from pellucid.evaluation.calibration.calibrate import calibrate
+    from pellucid.named_model import load
 
     keep_freed_memory()
     values = _read_temperatures(temperatures)

@@ -34,9 +34,9 @@ def chat(
     In a pipe each line is a message, and the answers alone are printed.
     """
     from pellucid.cli.chat_screen import ChatScreen
+    from pellucid.generation.conversation import Conversation, resolve_chat_sampling
     from pellucid.generation.settings.token_names import resolve_tokens
-    from pellucid.workbench import load as open_model
-    from pellucid.workbench.conversation import Conversation, resolve_chat_sampling
+    from pellucid.named_model import load as open_model
 
     found = open_model(model, device=device, dtype=dtype, weights=choose_weights(weights, device, dtype))
     given = resolve_tokens(found.pretrained.tokenizer, sampling.settings)

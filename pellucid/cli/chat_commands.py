@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pellucid.columns import shorten
-from pellucid.errors import UsageError, did_you_mean, show
-from pellucid.format import pluralize
+from pellucid.base.columns import shorten
+from pellucid.base.errors import UsageError, did_you_mean, show
+from pellucid.base.formatting import pluralize
 
 if TYPE_CHECKING:
     from pellucid.cli.chat_screen import ChatScreen

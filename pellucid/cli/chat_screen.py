@@ -10,19 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pellucid.base.errors import PellucidError
+from pellucid.base.formatting import escape_controls, format_count, pluralize
 from pellucid.cli.chat_commands import complete_input, run_command
 from pellucid.cli.chat_input import ChatInput, read_input
 from pellucid.cli.console import Console
 from pellucid.cli.line_editor import LineEditor
 from pellucid.cli.terminal import exact_output, print_error
 from pellucid.cli.word_wrap import WordWrap
-from pellucid.errors import PellucidError
-from pellucid.format import escape_controls, format_count, pluralize
-from pellucid.pretrained import parameter_count
-from pellucid.workbench.quantizing import describe_cost
+from pellucid.evaluation.quantization.quantize import describe_cost
+from pellucid.formats.pretrained import parameter_count
 
 if TYPE_CHECKING:
-    from pellucid.workbench.conversation import ChatAnswer, Conversation
+    from pellucid.generation.conversation import ChatAnswer, Conversation
 
 PROMPT, MORE = "> ", ". "
 ORIGINS = {"model": "the model's own", "given": "options"}
@@ -233,8 +233,8 @@ class ChatScreen:
 
     def show_settings(self) -> None:
         """Prints every setting with its value and meaning."""
+        from pellucid.generation.conversation import ANSWER_TOKENS
         from pellucid.generation.settings.table import SETTINGS
-        from pellucid.workbench.conversation import ANSWER_TOKENS
 
         values = self._format_settings(SETTINGS)
         meanings = {name: setting.meaning for name, setting in SETTINGS.items()}
@@ -279,8 +279,8 @@ class ChatScreen:
 
     def explain(self, number: int, at: str | None) -> None:
         """Prints where the probability of a token came from, or another number behind it."""
-        from pellucid.explain.table import More
-        from pellucid.workbench.explaining import explanation_lines
+        from pellucid.explanation.table import More
+        from pellucid.verbs import explanation_lines
 
         found = self.conversation.explain(number, at, say=self.note)
         here, shell = f"/explain {number} ", f"pellucid explain LEDGER.json --token {number} "

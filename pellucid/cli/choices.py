@@ -8,9 +8,9 @@ import typer
 from pellucid.cli.options import Json
 
 if TYPE_CHECKING:
-    from pellucid.cards.choices import Choice, ChoiceFamily, CostComparison
     from pellucid.cli.console import Console
-    from pellucid.cost import Cost
+    from pellucid.config.cost import Cost
+    from pellucid.explanation.choices import Choice, ChoiceFamily, CostComparison
 
 WIDTH, INDENT = 100, 18
 CURVE, SCALE = 56, 10
@@ -28,8 +28,8 @@ def choices(
     """List every choice of a model with its source; of one, also its formula, cost and picture."""
     import shutil
 
-    from pellucid.cards.choices import describe_choice, families, find_choices
     from pellucid.cli.console import Console
+    from pellucid.explanation.choices import describe_choice, families, find_choices
 
     asked = (
         find_choices(name)
@@ -83,9 +83,9 @@ def _print_wrapped(console: "Console", *pieces: str | tuple[str, str], name: str
 
 
 def _print_details(console: "Console", family: "ChoiceFamily", choice: "Choice") -> None:
-    from pellucid.cards.choice_pictures import pictures
-    from pellucid.cards.choices import compare_costs, format_toml
-    from pellucid.figures.text import write_text
+    from pellucid.explanation.choice_pictures import pictures
+    from pellucid.explanation.choices import compare_costs, format_toml
+    from pellucid.report.text import write_text
 
     _print_wrapped(console, (f"{family.name}/{choice.kind}", "bold"), f"  {choice.idea}")
     rows = [("formula", choice.formula), ("source", choice.source)]
@@ -104,8 +104,8 @@ def _print_details(console: "Console", family: "ChoiceFamily", choice: "Choice")
 
 
 def _cost(costs: "CostComparison", family: "ChoiceFamily", choice: "Choice") -> Iterator[str]:
-    from pellucid.cards.choices import PRESET
-    from pellucid.cost import Cost, total
+    from pellucid.config.cost import Cost, total
+    from pellucid.explanation.choices import PRESET
 
     usual = family.keys[costs.key]
     if costs.why:

@@ -49,7 +49,7 @@ def compare(
     code 1. No bug seen (with the usual mistakes that could hide, and the values that would show them), or
     cannot tell (too little is recorded for a bound): 0.
     """
-    from pellucid.workbench.compare import compare
+    from pellucid.verification.compare import compare
 
     report = compare(
         a,

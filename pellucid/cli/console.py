@@ -6,7 +6,7 @@ from typing import IO
 from rich import console
 from rich.segment import Segment
 
-from pellucid.format import escape_controls
+from pellucid.base.formatting import escape_controls
 
 
 class Console(console.Console):

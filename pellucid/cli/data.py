@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pellucid.base.formatting import pluralize
 from pellucid.cli.options import Field, OnBadFile, OutputFolder, ReplaceErrors, Sources, bad_file_choice
-from pellucid.format import pluralize
 
 if TYPE_CHECKING:
     from pellucid.data.prepare import EncodingProgress
@@ -56,7 +56,7 @@ def prepare(
     again = f"Interrupted. Finished shards are kept in {output}: run the same command again to resume."
     with say_when_ended(lambda: again), _progress() as report:
         from pellucid.data import prepare as library
-        from pellucid.interop.resolve import find_tokenizer
+        from pellucid.formats.resolve import find_tokenizer
         from pellucid.text.corpus import Corpus
         from pellucid.text.corpus.bad_files import list_names
 
@@ -119,9 +119,9 @@ def show(
 
 
 def _show_stories(level: str, samples: int) -> None:
-    from pellucid.corpora.stories import LEVELS
-    from pellucid.corpora.stories.measure import describe_level
-    from pellucid.errors import ConfigError, unknown
+    from pellucid.base.errors import ConfigError, unknown
+    from pellucid.data.generated.stories import LEVELS
+    from pellucid.data.generated.stories.measure import describe_level
 
     if level not in LEVELS:
         raise ConfigError(unknown("the level of stories", level, LEVELS))

@@ -66,10 +66,10 @@ def evaluate(
     MODEL is the first argument; everything after it is DATA; further models are given with --against.
     """
     from pellucid.cli.signals import say_when_ended
-    from pellucid.model.freed_memory import keep_freed_memory
-    from pellucid.workbench import load
-    from pellucid.workbench.evaluating import evaluate
-    from pellucid.workbench.lm_eval_tasks import TaskCodeWarning
+    from pellucid.engine.freed_memory import keep_freed_memory
+    from pellucid.evaluation.evaluate import evaluate
+    from pellucid.evaluation.lm_eval_tasks import TaskCodeWarning
+    from pellucid.named_model import load
 
     keep_freed_memory()
     found = load(model, device=device, dtype=dtype, weights=weights)

@@ -109,7 +109,7 @@ def explain(
     --token N goes from the probability with which a token was drawn through the samplers to the logits, and
     on into the model.
     """
-    from pellucid.workbench.explaining import explain
+    from pellucid.verbs import explain
 
     found = explain(
         model,
@@ -152,8 +152,8 @@ class _Progress:
 
 
 def _print(found: Any, at: str | None, digits: int, most: int, json: bool) -> None:
-    from pellucid.explain.table import IN_A_SHELL
-    from pellucid.workbench.explaining import explanation_data, explanation_lines
+    from pellucid.explanation.table import IN_A_SHELL
+    from pellucid.verbs import explanation_data, explanation_lines
 
     if json:
         from json import dumps

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from pellucid.base.errors import UsageError
 from pellucid.cli.options import Force, OptionalPrompt, Rate, Target, Update, Weights
-from pellucid.cli.serving import exit_by_signal, say
-from pellucid.errors import UsageError
+from pellucid.cli.server_output import exit_by_signal, say
 
 
 def explore(
@@ -59,7 +59,7 @@ def explore(
         return
     if at is not None or size is not None or force:
         raise UsageError("--at, --size and --force are of --export: give the FILE to write.")
-    from pellucid.server.explore import explore
+    from pellucid.server.explorer.serve import explore
 
     if target is not None:  # gradients too where they take next to nothing; else the page says what they take
         run["backward"] = None
@@ -77,11 +77,11 @@ def _export(
 ) -> None:
     from functools import partial
 
-    from pellucid.arguments import check_size
+    from pellucid.base.arguments import check_size
+    from pellucid.base.formatting import format_bytes
     from pellucid.cli.bar import rate_bar
-    from pellucid.explorer.export import write_page
-    from pellucid.explorer.held_trace import RunRequest
-    from pellucid.format import format_bytes
+    from pellucid.server.explorer.export import write_page
+    from pellucid.server.explorer.held_trace import RunRequest
 
     request = RunRequest(**run) if "prompt" in run else None
     most = check_size("--size", size, least=100_000, most=1_000_000_000)

@@ -31,8 +31,8 @@ def export(
     force: Force = False,
 ) -> None:
     """Write a model for other programs, or as a Pellucid folder: complete, or not at all."""
-    from pellucid.workbench.exporting import describe_files, describe_widening
-    from pellucid.workbench.exporting import export as write
+    from pellucid.formats.export import describe_files, describe_widening
+    from pellucid.formats.export import export as write
 
     write(model, output, to, dtype=dtype, type=type, tokenizer=not no_tokenizer, adapter=adapter, force=force)
     print(describe_files(output))

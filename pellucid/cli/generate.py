@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pellucid.base.errors import UsageError
 from pellucid.cli.bar import counting_bar
 from pellucid.cli.options import (
     Cache,
@@ -26,16 +27,15 @@ from pellucid.cli.options import (
 from pellucid.cli.sampling_options import GivenSampling, with_sampling
 from pellucid.cli.sweep import Sweep, print_sweep, set_first_values
 from pellucid.cli.terminal import exact_output, standard_input
-from pellucid.errors import UsageError
 
 if TYPE_CHECKING:
-    from pellucid.generation.engine import Engine
+    from pellucid.generation.prompt_file import PromptRecord
+    from pellucid.generation.prompt_jobs import PromptJob
     from pellucid.generation.request import Completion
-    from pellucid.workbench.generation_options import GenerationCall
-    from pellucid.workbench.model import Model
-    from pellucid.workbench.prompt_file import PromptRecord
-    from pellucid.workbench.prompt_jobs import PromptJob
-    from pellucid.workbench.result_file import ResultFile
+    from pellucid.generation.result_file import ResultFile
+    from pellucid.generation.scheduler import Engine
+    from pellucid.generation.settings.keywords import GenerationCall
+    from pellucid.model import Model
 
     Then = Callable[[PromptJob, list[Completion]], None]
     """What is done with a prompt's completions after they are printed."""
@@ -115,10 +115,10 @@ def generate(
 
     A model without a tokenizer continues ids: '[1, 2, 3]'.
     """
-    from pellucid.workbench import load
-    from pellucid.workbench.completing import make_engine
-    from pellucid.workbench.prompt_jobs import make_jobs
-    from pellucid.workbench.result_file import ResultFile
+    from pellucid.generation.complete import make_engine
+    from pellucid.generation.prompt_jobs import make_jobs
+    from pellucid.generation.result_file import ResultFile
+    from pellucid.named_model import load
 
     _check_chat(chat, system, parse_special)
     records = _read_records(prompts or [], file)
@@ -149,8 +149,8 @@ def _read_call(
     model: "Model", sampling: GivenSampling, parse_special: bool, run: dict[str, Any]
 ) -> "GenerationCall":
     """Returns the settings that the options mean; a preset is printed in full."""
+    from pellucid.generation.settings.keywords import GenerationCall, own_settings, read_engine_options
     from pellucid.generation.settings.resolve import describe
-    from pellucid.workbench.generation_options import GenerationCall, own_settings, read_engine_options
 
     resolved = sampling.resolve(own_settings(model.pretrained), model.pretrained.tokenizer)
     if sampling.preset:
@@ -183,7 +183,7 @@ def _show_ledger(
     force: bool,
 ) -> None:
     """Prints how each token was chosen, and writes it to files."""
-    from pellucid.workbench.completing import make_ledgers
+    from pellucid.generation.complete import make_ledgers
 
     (ledger,) = make_ledgers(model, call, [job.request], [completions])
     for path in files:
@@ -212,7 +212,7 @@ def _check_sweep(prompts: int, results: "ResultFile | None", wants_ledger: bool)
 
 def _read_records(prompts: Sequence[str], file: str | None) -> "list[PromptRecord]":
     """Returns the prompts of a command line: its arguments, standard input, or a file of them."""
-    from pellucid.workbench.prompt_file import MOST_BYTES, PromptRecord, read_prompt_file, read_prompt_lines
+    from pellucid.generation.prompt_file import MOST_BYTES, PromptRecord, read_prompt_file, read_prompt_lines
 
     if bool(prompts) == (file is not None):
         raise UsageError("give prompts, - for standard input, or --file with a file of them: one of these.")
@@ -230,7 +230,7 @@ def _read_records(prompts: Sequence[str], file: str | None) -> "list[PromptRecor
 
 def _print_stream(engine: "Engine", job: "PromptJob", echo: bool, then: "Then | None") -> None:
     """Prints one text as it is generated, after its prompt where that is echoed."""
-    from pellucid.workbench.prompt_jobs import token_rate
+    from pellucid.generation.prompt_jobs import token_rate
 
     handle, times, out = engine.add(job.request), list[float](), exact_output()
     tokens = iter(handle)
@@ -263,8 +263,8 @@ def _print_results(
     then: "Then | None",
 ) -> None:
     """Prints the results of each prompt, in order, or writes them to a file."""
-    from pellucid.workbench.prompt_jobs import run_jobs
-    from pellucid.workbench.result_file import format_line
+    from pellucid.generation.prompt_jobs import run_jobs
+    from pellucid.generation.result_file import format_line
 
     out, written = exact_output(), 0
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pellucid.base.formatting import format_bytes
 from pellucid.cli.options import Force
-from pellucid.format import format_bytes
 
 if TYPE_CHECKING:
-    from pellucid.interop.fetch import DownloadProgress, Report
+    from pellucid.formats.fetch import DownloadProgress, Report
 
 
 def get(
@@ -19,8 +19,8 @@ def get(
     force: Force = False,
 ) -> None:
     """Download a model into the library: complete and verified, or not at all. No downloaded code is run."""
-    from pellucid.interop.fetch import get as fetch
-    from pellucid.interop.library import KNOWN, size_of
+    from pellucid.formats.fetch import get as fetch
+    from pellucid.formats.library import KNOWN, size_of
 
     with _progress(model) as report:
         got = fetch(model, force=force, report=report)

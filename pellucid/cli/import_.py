@@ -17,8 +17,8 @@ def import_(
     force: Force = False,
 ) -> None:
     """Convert a pickle (.bin, .pt) to safetensors. A pickle is a program; it is read without running it."""
-    from pellucid.interop.pickled import import_pickled
-    from pellucid.workbench.exporting import describe_files
+    from pellucid.formats.export import describe_files
+    from pellucid.formats.pickled import import_pickled
 
     import_pickled(source, output, dtype, force)
     print(describe_files(output))

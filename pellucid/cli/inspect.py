@@ -22,10 +22,10 @@ def inspect(
     from dataclasses import asdict
     from pathlib import PurePath
 
-    from pellucid.cards.attention_distance import table
-    from pellucid.cards.conventions import card, lines
-    from pellucid.errors import UsageError
-    from pellucid.workbench import is_config_only, open_model, read_config
+    from pellucid.base.errors import UsageError
+    from pellucid.explanation.conventions import card, lines
+    from pellucid.formats.resolve import is_config_only, open_model, read_config
+    from pellucid.interpretability.attention_distance import table
 
     if text is not None and not probe:
         raise UsageError("--text is what the probe reads: give --probe with it.")
@@ -40,8 +40,8 @@ def inspect(
         shown = card(found.name if is_told else f"{found.name}: {found.own_name}", found.config, found)
     why, done = "", None
     if found and probe:
-        from pellucid.cards.probe import check_probe, choose_text, probe_model
-        from pellucid.cards.probe_report import lines as measured
+        from pellucid.explanation.probe.probe import check_probe, choose_text, probe_model
+        from pellucid.explanation.probe.probe_report import lines as measured
 
         why = check_probe(found, read)
     if not json:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pellucid.columns import shorten
+from pellucid.base.columns import shorten
 
 if TYPE_CHECKING:
-    from pellucid.lessons.ladder import Lesson
-    from pellucid.sheets.record import Progress, Record
+    from pellucid.learning.lessons.ladder import Lesson
+    from pellucid.learning.sheets.history import Progress, Record
 
 WIDTH = 80
 
@@ -31,7 +31,7 @@ def learn(
     Without a lesson: the ladder with what each lesson needs, your progress, and what is due again. In a pipe
     the whole lesson is printed as plain text, with nothing covered.
     """
-    from pellucid.lessons.ladder import find_lesson
+    from pellucid.learning.lessons.ladder import find_lesson
 
     if lesson is None:
         _print_ladder()
@@ -42,7 +42,7 @@ def learn(
 
         LessonScreen(found, shows_answers=answers, keeps_record=not no_record).show()
     else:
-        from pellucid.lessons.terminal import write_text
+        from pellucid.learning.lessons.terminal import write_text
 
         for line in write_text(found, WIDTH, answers):
             print(line)
@@ -52,8 +52,8 @@ def learn(
 
 
 def _print_ladder() -> None:
-    from pellucid.lessons.ladder import lessons
-    from pellucid.sheets.record import read_record
+    from pellucid.learning.lessons.ladder import lessons
+    from pellucid.learning.sheets.history import read_record
 
     record, width = read_record(), shutil.get_terminal_size((WIDTH, 24)).columns
     states = {number: record.progress(number) for number in lessons()}
@@ -93,7 +93,7 @@ def _print_due(record: "Record") -> None:
 
 def _find_next(states: "dict[int, Progress]") -> "Lesson | None":
     """Returns the first lesson that is not finished and whose needs are."""
-    from pellucid.lessons.ladder import lessons
+    from pellucid.learning.lessons.ladder import lessons
 
     done = {number for number, progress in states.items() if progress.is_finished}
     ready = (lesson for lesson in lessons().values() if set(lesson.page.head.needs) <= done)

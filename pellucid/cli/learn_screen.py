@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import typer
 
+from pellucid.base.errors import PellucidError, show
 from pellucid.cli.console import Console
-from pellucid.errors import PellucidError, show
-from pellucid.lessons.covers import Cover, Covers
-from pellucid.lessons.ladder import Lesson
-from pellucid.lessons.page import SECTIONS
-from pellucid.lessons.plain import lay_out
-from pellucid.lessons.reference import PageNumber
-from pellucid.lessons.terminal import HIDDEN, make_terminal_style, write_heading, write_section
-from pellucid.sheets.record import Skill, record_peeks
+from pellucid.learning.lessons.covers import Cover, Covers
+from pellucid.learning.lessons.ladder import Lesson
+from pellucid.learning.lessons.page import SECTIONS
+from pellucid.learning.lessons.placeholders import PageNumber
+from pellucid.learning.lessons.plain import lay_out
+from pellucid.learning.lessons.terminal import HIDDEN, make_terminal_style, write_heading, write_section
+from pellucid.learning.sheets.history import Skill, record_peeks
 
 WIDEST = 100
 """Columns of a line of text, at most."""

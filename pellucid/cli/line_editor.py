@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 
-from pellucid.errors import PellucidError, TokenError
-from pellucid.files import find_user_folder, make_folders, whole_file, write_line
+from pellucid.base.errors import PellucidError, TokenError
+from pellucid.base.files import find_user_folder, make_folders, whole_file, write_line
 
 MOST_LINE = 1 << 24
 """Bytes of a line that are read: more than any context holds."""

@@ -23,11 +23,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pellucid.base.formatting import escape_controls, format_clock
 from pellucid.cli.console import Console
 from pellucid.cli.progress import RunProgress, describe_compilation, describe_reschedule
-from pellucid.figures.chart import Axis, Chart, LegendKey, Series
-from pellucid.figures.text import MARGIN, write_text
-from pellucid.format import escape_controls, format_clock
+from pellucid.report.chart import Axis, Chart, LegendKey, Series
+from pellucid.report.text import MARGIN, write_text
 from pellucid.training.events import (
     Compared,
     Ended,

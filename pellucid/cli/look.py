@@ -92,10 +92,11 @@ def look(
 
     Every view states its formula over recorded names, which `pellucid explain` takes apart.
     """
+    from pellucid.base.errors import UsageError
     from pellucid.cli.bar import rate_bar
-    from pellucid.errors import UsageError
-    from pellucid.workbench import load, looking
-    from pellucid.workbench.look_kinds import read_settings
+    from pellucid.interpretability import look as looking
+    from pellucid.interpretability.look_kinds import read_settings
+    from pellucid.named_model import load
 
     outputs = output or []
     looking.check_outputs(outputs, trace, force)

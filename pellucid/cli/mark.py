@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pellucid.base.errors import PellucidError, TokenError, UsageError
+from pellucid.base.formatting import pluralize
 from pellucid.cli.options import Json
-from pellucid.errors import PellucidError, TokenError, UsageError
-from pellucid.format import pluralize
 
 if TYPE_CHECKING:
-    from pellucid.sheets.mark import MarkedBox, Marking
-    from pellucid.sheets.sheet import Box, Sheet
+    from pellucid.learning.sheets.mark import MarkedBox, Marking
+    from pellucid.learning.sheets.sheet import Box, Sheet
 
 WIDTH = 80
 WIDEST_CELL = 24
@@ -44,8 +44,8 @@ def mark(
 
     Exit code 0: nothing is wrong; 1: a box is wrong, or its answer is not a number.
     """
-    from pellucid.sheets.file import read_sheet
-    from pellucid.sheets.mark import Grade, mark_sheet
+    from pellucid.learning.sheets.file import read_sheet
+    from pellucid.learning.sheets.mark import Grade, mark_sheet
 
     if ask and json:
         raise UsageError("--ask talks to a person and --json to a program: give one of them.")
@@ -71,7 +71,7 @@ def mark(
 
 def _record(marking: "Marking", tried: list["MarkedBox"], peeked: list["MarkedBox"]) -> None:
     """Adds the result to the record; where that cannot be written, the marking still counts."""
-    from pellucid.sheets.record import record_marking
+    from pellucid.learning.sheets.history import record_marking
 
     try:
         record_marking(marking, tried, peeked)
@@ -83,8 +83,8 @@ def _record(marking: "Marking", tried: list["MarkedBox"], peeked: list["MarkedBo
 
 
 def _print_marking(marking: "Marking", file: Path) -> None:
-    from pellucid.sheets.hints import explain_fitting, make_hint
-    from pellucid.sheets.mark import Grade
+    from pellucid.learning.sheets.hints import explain_fitting, make_hint
+    from pellucid.learning.sheets.mark import Grade
 
     print(marking.sheet.title)
     numbers = {box.key: number for number, box in enumerate(marking.sheet.boxes, 1)}
@@ -116,7 +116,7 @@ def _describe(marked: "MarkedBox") -> str:
 
 def _format_totals(marking: "Marking") -> str:
     """Returns one line: "17 of 22 right (3 from your numbers, 2 rounding), 1 wrong, 4 open"."""
-    from pellucid.sheets.mark import Grade
+    from pellucid.learning.sheets.mark import Grade
 
     counts = marking.counts
     right = sum(count for grade, count in counts.items() if grade.is_right)
@@ -129,8 +129,8 @@ def _format_totals(marking: "Marking") -> str:
 
 
 def _print_hint(marking: "Marking", stage: int) -> None:
-    from pellucid.sheets.hints import make_hint
-    from pellucid.sheets.mark import Grade
+    from pellucid.learning.sheets.hints import make_hint
+    from pellucid.learning.sheets.mark import Grade
 
     first = marking.first_wrong or next((m for m in marking.boxes if m.grade is Grade.OPEN), None)
     if first is None:
@@ -152,12 +152,12 @@ def _ask_boxes(file: Path, sheet: "Sheet", tried: list["MarkedBox"], peeked: lis
     """Asks every open box in turn, until the input ends, and writes each answer to the file as soon as it is
     typed, so that no interruption loses one. Wrong tries, and boxes whose value was shown, are added to the
     lists."""
-    from pellucid.files import read_text
-    from pellucid.sheets.answers import is_blank, parse_answer
-    from pellucid.sheets.data_line import MOST_BYTES
-    from pellucid.sheets.file import check_sheet_output, write_answers
-    from pellucid.sheets.hints import STAGES, explain_fitting, make_hint
-    from pellucid.sheets.mark import mark_sheet
+    from pellucid.base.files import read_text
+    from pellucid.learning.sheets.answers import is_blank, parse_answer
+    from pellucid.learning.sheets.data_line import MOST_BYTES
+    from pellucid.learning.sheets.file import check_sheet_output, write_answers
+    from pellucid.learning.sheets.hints import STAGES, explain_fitting, make_hint
+    from pellucid.learning.sheets.mark import mark_sheet
 
     check_sheet_output(file, force=True)
     before = read_text(file, MOST_BYTES)

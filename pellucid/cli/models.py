@@ -5,13 +5,13 @@ The file is not called list.py, because then `list` in this package would be tha
 
 from typing import Any
 
+from pellucid.base.formatting import format_bytes
 from pellucid.cli.options import Json
-from pellucid.format import format_bytes
 
 
 def list_models(json: Json = False) -> None:
     """List the models of the library, those that `get` can download, and the presets."""
-    from pellucid.workbench.listing import list_models
+    from pellucid.formats.listing import list_models
 
     found = list_models()
     if json:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.parts import kinds
 
 ModelName = Annotated[
@@ -219,6 +219,6 @@ def read_text_option(given: str | None) -> str | None:
         return given
     from pathlib import Path
 
-    from pellucid.files import read_text
+    from pellucid.base.files import read_text
 
     return read_text(Path(given))

@@ -44,8 +44,8 @@ def plot(
     A page (.html) shows every value under the pointer, and what the model wrote at its evaluations. A .png
     needs the extra `plot`, which is matplotlib.
     """
-    from pellucid.figures.file import check_figure_output, write_figure
-    from pellucid.format import pluralize
+    from pellucid.base.formatting import pluralize
+    from pellucid.report.file import check_figure_output, write_figure
     from pellucid.training.history.charts import read_runs, run_figure
 
     if output is not None:
@@ -66,9 +66,9 @@ def _print_loss(runs: "list[LoggedRun]", smooth: int | None, by: str) -> None:
     import shutil
     from dataclasses import replace
 
-    from pellucid.columns import shorten
-    from pellucid.figures.text import MARGIN, write_text
-    from pellucid.format import escape_controls
+    from pellucid.base.columns import shorten
+    from pellucid.base.formatting import escape_controls
+    from pellucid.report.text import MARGIN, write_text
     from pellucid.training.history.charts import loss_charts
 
     columns = min(shutil.get_terminal_size((80, 24)).columns, 100) - 2

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pellucid.format import format_bytes, format_clock
+from pellucid.base.formatting import format_bytes, format_clock
 from pellucid.training.events import (
     Compared,
     Ended,

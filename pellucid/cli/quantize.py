@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pellucid.base.errors import UsageError
 from pellucid.cli.bar import rate_bar
 from pellucid.cli.options import Device, Force, Json, ModelName
-from pellucid.errors import UsageError
 
 if TYPE_CHECKING:
     from pellucid.evaluation.quantization.bill import QuantizationBill
@@ -73,8 +73,7 @@ def quantize(
     """Quantize the weights of a model to 8 or 4 bits, and write it as a Pellucid folder; or print the bill,
     what these weights cost in bytes, in error and in predictions.
     """
-    from pellucid.workbench import load
-    from pellucid.workbench.quantizing import (
+    from pellucid.evaluation.quantization.quantize import (
         TOKENS,
         check_outputs,
         check_settings,
@@ -83,6 +82,7 @@ def quantize(
         make_quantized,
         write_quantized,
     )
+    from pellucid.named_model import load
 
     settings: dict[str, Any] = {
         "bits": _read_count(bits),
@@ -137,6 +137,6 @@ def _print_bill(bill: "QuantizationBill", json: bool) -> None:
 
 def _draw(bill: "QuantizationBill", path: Path, force: bool) -> None:
     from pellucid.evaluation.quantization.plots import make_bill_figure
-    from pellucid.figures.file import write_figure
+    from pellucid.report.file import write_figure
 
     write_figure(path, make_bill_figure(bill), force)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pellucid.explain.trace import Trace
+    from pellucid.explanation.trace import Trace
 
 
 def replay(
@@ -30,11 +30,11 @@ def replay(
         _replay_ledger(file, model)
         return
     if model is not None:
-        from pellucid.errors import UsageError
+        from pellucid.base.errors import UsageError
 
         raise UsageError("a trace holds the numbers of its model: omit --model.")
-    from pellucid.judge.replay import replay as recompute
-    from pellucid.workbench.tracing import read_trace
+    from pellucid.explanation.tracing import read_trace
+    from pellucid.verification.replay import replay as recompute
 
     trace = read_trace(file)
     if trace.run.get("path", "reference") != "reference":
@@ -61,7 +61,7 @@ def _replay_ledger(file: Path, model: str | None) -> None:
     if model is None:
         done = ledger.replay()
     else:
-        from pellucid.workbench.replaying import open_model_of, replay_with
+        from pellucid.generation.ledger.rerun import open_model_of, replay_with
 
         done = replay_with(ledger, open_model_of(ledger, model))
     print(done)
@@ -74,8 +74,8 @@ def _replay_ledger(file: Path, model: str | None) -> None:
 
 def _judge(trace: "Trace") -> None:
     """Of a run of the fast engine: whether each number is its inputs', within the rounding of its type."""
-    from pellucid.judge.judge_run import judge_run
-    from pellucid.judge.recorded import recorded_values
+    from pellucid.verification.foreign_values import recorded_values
+    from pellucid.verification.judge_run import judge_run
 
     done = judge_run(trace, recorded_values(trace))
     print(f"a run of the fast engine, {trace.run['path']}, in {trace.run.get('dtype')}")

@@ -26,8 +26,8 @@ def runs(
     Where the entropy floor is known, also the gap to it and the fraction learned. A narrow terminal shows
     fewer figures; --json has them all.
     """
-    from pellucid.errors import FileError
-    from pellucid.workbench.run_listing import list_runs
+    from pellucid.base.errors import FileError
+    from pellucid.training.run_listing import list_runs
 
     asked = folders or [Path("runs")]
     for folder in asked:
@@ -51,9 +51,9 @@ def _table(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from pellucid.base.columns import shorten
     from pellucid.cli.console import Console
     from pellucid.cli.narrow import GAP, columns_that_fit
-    from pellucid.columns import shorten
 
     console = Console(highlight=False)
     if not console.is_terminal:  # a program that reads it wants one line for each run
@@ -80,8 +80,8 @@ def _table(rows: list[dict[str, Any]]) -> None:
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     """Returns the text under each heading; empty where a figure is not known."""
+    from pellucid.base.formatting import escape_controls
     from pellucid.cli.progress import FORMS
-    from pellucid.format import escape_controls
 
     forms = dict.fromkeys(("loss", "best", "best_step", "gap"), FORMS["loss"])
     forms |= {"best_step": "{:,}".format, "learned": FORMS["learned"], "tokens": _count}

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from pellucid.arguments import check_path
-from pellucid.errors import UsageError, show
+from pellucid.base.arguments import check_path
+from pellucid.base.errors import UsageError, show
 from pellucid.generation.settings.conflicts import find_ineffective
 from pellucid.generation.settings.resolve import PRESETS, ResolvedSampling, resolve_sampling
 from pellucid.generation.settings.table import (
@@ -180,7 +180,7 @@ def _read_schema(name: str, text: str) -> str:
     """Returns the schema itself, or what the file of that name holds."""
     if text.lstrip().startswith("{"):
         return text
-    from pellucid.files import read_text
+    from pellucid.base.files import read_text
 
     return read_text(Path(check_path(name, text)), MOST_SCHEMA)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from pellucid.cli.options import Cache, DecodedWeights, Device, Dtype, ModelName, choose_weights
-from pellucid.cli.serving import exit_by_signal, say
+from pellucid.cli.server_output import exit_by_signal, say
 
 
 def serve(
@@ -62,8 +62,8 @@ def serve(
     the server again.
     """
     from pellucid.server.http.key_file import find_key
-    from pellucid.server.model_name import check_model_name, make_model_name
-    from pellucid.server.serve import serve
+    from pellucid.server.openai.model_name import check_model_name, make_model_name
+    from pellucid.server.openai.serve import serve
 
     ended_by = serve(
         model,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pellucid.arguments import check_one_of
+from pellucid.base.arguments import check_one_of
+from pellucid.base.errors import PellucidError, UsageError
 from pellucid.cli.options import (
     Clip,
     Force,
@@ -25,11 +26,10 @@ from pellucid.cli.options import (
     Update,
     trace_options,
 )
-from pellucid.errors import PellucidError, UsageError
 
 if TYPE_CHECKING:
-    from pellucid.explain.trace import Trace
-    from pellucid.sheets.sheet import Sheet
+    from pellucid.explanation.trace import Trace
+    from pellucid.learning.sheets.sheet import Sheet
 
 _LESSON = re.compile(r"lesson-?\d+", re.IGNORECASE)
 _LOSS = re.compile(r"(loss|nll|lse)(@\d+)?")
@@ -110,8 +110,8 @@ def sheet(
 
     `pellucid mark FILE` marks a .md or .json file with answers, without the model.
     """
-    from pellucid.sheets.file import check_sheet_output
-    from pellucid.sheets.forms import FORM_MAKERS, apply_form
+    from pellucid.learning.sheets.file import check_sheet_output
+    from pellucid.learning.sheets.forms import FORM_MAKERS, apply_form
 
     check_one_of("--form", form, list(FORM_MAKERS))
     if output is not None:
@@ -143,9 +143,9 @@ def _option(name: str) -> str:
 
 def _deliver(made: "Sheet", output: Path | None, key: bool, force: bool) -> None:
     """Writes a sheet, or prints it."""
-    from pellucid.format import pluralize
-    from pellucid.sheets.file import fill_key, write_sheet
-    from pellucid.sheets.page import write_markdown
+    from pellucid.base.formatting import pluralize
+    from pellucid.learning.sheets.file import fill_key, write_sheet
+    from pellucid.learning.sheets.page import write_markdown
 
     if output is None:
         print(write_markdown(fill_key(made) if key else made, key))
@@ -166,7 +166,7 @@ def _deliver(made: "Sheet", output: Path | None, key: bool, force: bool) -> None
 
 
 def _make_lesson_sheet(origin: str, level: int | None, seed: int | None, part: int | None) -> "Sheet":
-    from pellucid.lessons.ladder import find_lesson, lesson_sheets
+    from pellucid.learning.lessons.ladder import find_lesson, lesson_sheets
 
     lesson = find_lesson(origin)
     with progress(f"running the program of lesson {lesson.number}"):
@@ -180,8 +180,8 @@ def _make_lesson_sheet(origin: str, level: int | None, seed: int | None, part: i
 
 
 def _make_review() -> "Sheet | None":
-    from pellucid.lessons.review import make_review
-    from pellucid.sheets.record import read_record
+    from pellucid.learning.lessons.review import make_review
+    from pellucid.learning.sheets.history import read_record
 
     with progress("running the programs of your lessons"):
         made = make_review(read_record())
@@ -214,13 +214,13 @@ def _make_model_sheet(
     is_proposed: bool,
 ) -> "Sheet | None":
     """Returns a sheet of a model's run; None where rows were proposed instead."""
-    from pellucid.sheets.drafts import propose_focus
-    from pellucid.sheets.levels import apply_level
-    from pellucid.sheets.make import make_sheet
+    from pellucid.learning.sheets.drafts import propose_focus
+    from pellucid.learning.sheets.levels import apply_level
+    from pellucid.learning.sheets.make import make_sheet
 
     if not prompts:
-        from pellucid.lessons.ladder import list_lessons
-        from pellucid.workbench.prompts import propose_command
+        from pellucid.learning.lessons.ladder import list_lessons
+        from pellucid.text.prompts import propose_command
 
         try:
             example = propose_command("sheet", model)
@@ -259,8 +259,8 @@ def _check_run(at: str, run: dict[str, Any]) -> None:
 
 
 def _trace(model: str, prompts: list[str], focus: list[str], run: dict[str, Any]) -> "Trace":
-    from pellucid.workbench import load
-    from pellucid.workbench.tracing import trace
+    from pellucid.explanation.tracing import trace
+    from pellucid.named_model import load
 
     needs_gradients = any(at.strip().startswith("d.") for at in focus) and "update" not in run
     return trace(load(model), prompts, backward=needs_gradients, **run)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pellucid.base.errors import UsageError
+from pellucid.base.formatting import escape_controls
 from pellucid.cli.bar import counting_bar
 from pellucid.cli.sampling_options import GivenSampling
-from pellucid.errors import UsageError
-from pellucid.format import escape_controls
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from pellucid.workbench import Model
-    from pellucid.workbench.prompt_jobs import PromptJob
-    from pellucid.workbench.sweeping import SweepRow
+    from pellucid.generation.prompt_jobs import PromptJob
+    from pellucid.generation.sweep import SweepRow
+    from pellucid.model import Model
 
 NARROWEST = 22
 """Columns of a text beside others."""
@@ -34,7 +34,7 @@ Sweep = Annotated[
 def set_first_values(sampling: GivenSampling, sweeps: list[str]) -> GivenSampling:
     """Returns the options of a command line with the first value of each sweep: settings that go together
     only with swept ones, such as n with a temperature, are then not refused."""
-    from pellucid.workbench.sweeping import parse_sweep
+    from pellucid.generation.sweep import parse_sweep
 
     first = {name: values[0] for name, values in map(parse_sweep, sweeps)}
     return sampling._replace(settings={**sampling.settings, **first})
@@ -45,7 +45,7 @@ def print_sweep(
 ) -> None:
     """Generates the texts of a sweep and prints them: side by side, or as JSON."""
     from pellucid.cli.console import Console
-    from pellucid.workbench.sweeping import combine, parse_sweep, run_sweep
+    from pellucid.generation.sweep import combine, parse_sweep, run_sweep
 
     values = dict(map(parse_sweep, sweeps))
     if len(values) < len(sweeps):
@@ -77,7 +77,7 @@ def _make_table(job: "PromptJob", rows: "Sequence[SweepRow]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from pellucid.workbench.sweeping import STATISTICS
+    from pellucid.generation.sweep import STATISTICS
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=len(rows) > 1)
     for row in rows:

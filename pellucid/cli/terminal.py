@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from pellucid.errors import TokenError
-from pellucid.format import escape_controls
+from pellucid.base.errors import TokenError
+from pellucid.base.formatting import escape_controls
 
 
 class SafeStream:

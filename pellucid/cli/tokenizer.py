@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from pellucid.arguments import LARGEST_VOCABULARY
+from pellucid.base.arguments import LARGEST_VOCABULARY
 from pellucid.cli.options import (
     Field,
     Force,
@@ -50,8 +50,8 @@ def train(
     """Train a tokenizer; the same text gives the same tokenizer."""
     import time
 
+    from pellucid.base.files import check_output
     from pellucid.cli.signals import interruptible
-    from pellucid.files import check_output
     from pellucid.text.corpus import Corpus
     from pellucid.text.corpus.bad_files import list_names
     from pellucid.text.folder import TOKENIZER_FOLDER
@@ -98,8 +98,8 @@ def decode(
     ids: Annotated[list[int] | None, typer.Argument(help="Ids; standard input if omitted.")] = None,
 ) -> None:
     """Print the text of some ids."""
+    from pellucid.base.errors import TokenError
     from pellucid.cli.terminal import exact_output, standard_input
-    from pellucid.errors import TokenError
 
     if ids is None:
         words = standard_input().replace(",", " ").replace("[", " ").replace("]", " ").split()
@@ -117,7 +117,7 @@ def explain(
     json: Json = False,
 ) -> None:
     """Explain how a text is divided into tokens: merge by merge, or by the scores of all pieces."""
-    from pellucid.explain.tokens import explain_tokens
+    from pellucid.text.token_derivation import explain_tokens
 
     tokenizer, given = _open(name), _read_text(text)
     if json:
@@ -176,11 +176,11 @@ def compare(
     cost of the output layer."""
     import shutil
 
+    from pellucid.base.files import check_distinct
     from pellucid.cli.bar import byte_bar
-    from pellucid.data.comparison_table import draw_comparison, format_comparison
-    from pellucid.figures.file import check_figure_output, write_figure
-    from pellucid.files import check_distinct
-    from pellucid.workbench.tokenizers import compare_tokenizers
+    from pellucid.evaluation.tokenizers.compare import compare_tokenizers
+    from pellucid.evaluation.tokenizers.table import draw_comparison, format_comparison
+    from pellucid.report.file import check_figure_output, write_figure
 
     outputs = output or []
     check_distinct(outputs)
@@ -203,7 +203,7 @@ def compare(
 
 
 def _open(name: str) -> "Tokenizer":
-    from pellucid.interop.resolve import open_tokenizer
+    from pellucid.formats.resolve import open_tokenizer
 
     return open_tokenizer(name)
 

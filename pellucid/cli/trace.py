@@ -55,9 +55,9 @@ def trace(
 
     With --path the fast engine runs instead, and `pellucid replay` then tells noise from bugs.
     """
-    from pellucid.explain.trace_file import check_trace_output
-    from pellucid.workbench import load
-    from pellucid.workbench.tracing import trace, write_trace
+    from pellucid.explanation.trace_file import check_trace_output
+    from pellucid.explanation.tracing import trace, write_trace
+    from pellucid.named_model import load
 
     check_trace_output(output, force)
     found = load(model, dtype=dtype, weights=weights)
@@ -70,7 +70,7 @@ def trace(
 
 
 def _losses(tape: "Tape", steps: int) -> str:
-    from pellucid.format import format_number, pluralize
+    from pellucid.base.formatting import format_number, pluralize
 
     names = ["loss", *(f"loss@{k}" for k in range(1, steps + 1))]
     losses = " → ".join(format_number(float(tape[name]), 5) for name in names)

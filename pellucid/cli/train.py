@@ -51,7 +51,7 @@ def train(
 
     Ctrl-C finishes the step, saves, and prints how to continue; so do SIGTERM and closing the terminal.
     """
-    from pellucid.errors import UsageError
+    from pellucid.base.errors import UsageError
 
     names, overrides = _split_arguments(what or [])
     if bool(names) == (resume is not None):
@@ -91,7 +91,7 @@ def _begin_run(
 
 
 def _continue_run(path: Path, overrides: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:
-    from pellucid.errors import UsageError
+    from pellucid.base.errors import UsageError
     from pellucid.training.resume import is_complete, recipe_to_resume, resume
     from pellucid.training.saving.run_folder import RECIPE, RunFolder
 
@@ -130,9 +130,9 @@ def _describe_finished(path: Path, step: int, has_checkpoint: bool, is_extendabl
 def _rendezvous() -> "Iterator[Ranks]":
     """Yields the ranks that a launcher started; where they fail, one of them prints why."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its warnings would come from every rank
+    from pellucid.base.errors import PellucidError
     from pellucid.cli.signals import Terminated
     from pellucid.cli.terminal import print_error
-    from pellucid.errors import PellucidError
     from pellucid.training.distributed.ranks import rendezvous
 
     with rendezvous() as ranks:
@@ -201,9 +201,9 @@ def _ignore(_: object) -> None:
 
 def _follow(run: "Run", plain: bool) -> None:
     """Shows the events of a run until it ends, then where its model is or how to continue."""
+    from pellucid.base.errors import PellucidError
     from pellucid.cli.live import PlainView, view
     from pellucid.cli.signals import ENDING, on_first_signal
-    from pellucid.errors import PellucidError
     from pellucid.training.events import EndReason, Evaluated
     from pellucid.training.history.log import read
     from pellucid.training.machine import find_peak

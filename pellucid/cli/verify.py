@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pellucid.base.errors import UsageError
 from pellucid.cli.options import Device, Json, OptionalModelName, Weights, read_text_option
-from pellucid.errors import UsageError
 
 if TYPE_CHECKING:
-    from pellucid.checks.check import Check
-    from pellucid.checks.training.run_subject import RunCheck
     from pellucid.cli.console import Console
-    from pellucid.judge.verdict import Finding, VerifyReport
+    from pellucid.verification.checks.check import Check
+    from pellucid.verification.checks.training.run_subject import RunCheck
+    from pellucid.verification.verdict import Finding, VerifyReport
 
 COLORS = {
     "EQUAL": "green",
@@ -71,11 +71,11 @@ def verify(
     read = read_text_option(text)
     with _progress(json) as (console, before, after):
         if model is None:
-            from pellucid.checks.itself import verify_self
+            from pellucid.verification.checks.itself import verify_self
 
             report = verify_self(quick=quick, device=device, before=before, after=after)
         else:
-            from pellucid.checks.catalogue import verify
+            from pellucid.verification.checks.catalogue import verify
 
             report = verify(
                 model,
@@ -149,7 +149,7 @@ def _print(console: "Console", lines: list[str]) -> None:
     """Prints a report, the verdicts in their colors."""
     from rich.markup import escape
 
-    from pellucid.judge.verdict import Verdict
+    from pellucid.verification.verdict import Verdict
 
     colors = {str(verdict): COLORS.get(verdict.name, "") for verdict in Verdict}
     for line in lines:

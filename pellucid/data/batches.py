@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pellucid.base.errors import FileError
 from pellucid.data.encoders import TextBatch
 from pellucid.data.manifest import PARTS, ShardEntry
-from pellucid.errors import FileError
 from pellucid.text.chunking import chunks
 from pellucid.text.corpus import Corpus, Document
 

@@ -28,8 +28,8 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 import pellucid
+from pellucid.base.errors import FileError, PellucidError, TokenError
 from pellucid.data.shard import Ids, id_type
-from pellucid.errors import FileError, PellucidError, TokenError
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.tokenizer import Tokenizer
 

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from queue import Empty, Full, Queue
 
+from pellucid.base.errors import ConfigError
 from pellucid.data.rows import Batch, Rows
-from pellucid.errors import ConfigError
 
 FORMAT = 1
 POLL = 0.1

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pellucid import strict
-from pellucid.errors import show
-from pellucid.files import UNPAIRED, Damaged, need, read_format, validating, whole_file
+from pellucid.base import strict
+from pellucid.base.errors import show
+from pellucid.base.files import UNPAIRED, Damaged, need, read_format, validating, whole_file
 from pellucid.text.corpus.sources import TOKENS
 
 NAME, PROGRESS = "manifest.json", "progress.json"

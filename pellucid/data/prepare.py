@@ -27,13 +27,13 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.base.errors import ConfigError, FileError, UsageError, file_error
+from pellucid.base.files import Kind, check_output, is_partial, make_folders, sweep_folder, whole_file
 from pellucid.data.batches import FinishedShards, batch_documents
 from pellucid.data.encoders import EncodedBatch, Encoders
 from pellucid.data.manifest import NAME, PARTS, PROGRESS, Manifest, ShardEntry, read, shard_name
 from pellucid.data.shard import Shard, ShardWriter, id_type
 from pellucid.data.tokenizer_copy import FOLDER, describe, read_files, write_copy
-from pellucid.errors import ConfigError, FileError, UsageError, file_error
-from pellucid.files import Kind, check_output, is_partial, make_folders, sweep_folder, whole_file
 from pellucid.text.chunking import can_chunk
 from pellucid.text.corpus import Corpus
 from pellucid.text.from_files import from_pretrained

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pellucid.errors import FileError, file_errors
+from pellucid.base.errors import FileError, file_errors
 
 MAGIC, DONE, FORMAT = b"PELLTOKS", b"PELLDONE", 1
 HEAD, TAIL = struct.Struct("<8sIIQ"), struct.Struct("<QQ8s")

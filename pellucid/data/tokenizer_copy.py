@@ -3,9 +3,9 @@
 import hashlib
 from pathlib import Path
 
+from pellucid.base.errors import FileError, file_error
+from pellucid.base.files import whole_file
 from pellucid.data.manifest import TokenizerEntry
-from pellucid.errors import FileError, file_error
-from pellucid.files import whole_file
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.tokenizer import Tokenizer
 

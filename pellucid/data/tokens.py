@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from pellucid.base.errors import ConfigError, FileError, unknown
 from pellucid.data.manifest import NAME, PARTS, PROGRESS, Manifest, read
 from pellucid.data.shard import Ids, Shard, id_type
 from pellucid.data.tokenizer_copy import open_copy
-from pellucid.errors import ConfigError, FileError, unknown
 from pellucid.text.tokenizer import Tokenizer
 
 

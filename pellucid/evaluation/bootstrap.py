@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pellucid.evaluation.record import Estimate
+from pellucid.evaluation.result import Estimate
 
 SAMPLES = 1000
 LEVEL = 0.95

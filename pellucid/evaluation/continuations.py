@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.base.errors import TokenError, UsageError
 from pellucid.config import ModelConfig
-from pellucid.errors import TokenError, UsageError
+from pellucid.engine.cache import Cache
+from pellucid.engine.linear import MOST_DECODED
+from pellucid.engine.precision import is_row_invariant
+from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.scoring import Journal, TargetScores, hash_inputs, hash_model
-from pellucid.model.cache import Cache
-from pellucid.model.linear import MOST_DECODED
-from pellucid.model.precision import is_row_invariant
-from pellucid.model.transformer import Transformer
-from pellucid.pretrained import Pretrained
+from pellucid.formats.pretrained import Pretrained
 
 EncodedPair = tuple[list[int], list[int]]
 """The ids of a context, at least one, and of a continuation, at least one."""
@@ -241,8 +241,8 @@ def _split_calls(
 ) -> Iterator[list[tuple[int, int, int]]]:
     """Yields the parts (segment, begin, end) of segments of these lengths that are computed in one call.
 
-    Segments share a call as far as none depends on the others there (`model/linear.py`); a longer one has its
-    own, or several, of `longest` tokens each.
+    Segments share a call as far as none depends on the others there (`engine/linear.py`); a longer one has
+    its own, or several, of `longest` tokens each.
     """
     most = min(MOST_DECODED if is_row_invariant(module) else MOST_TOKENS, longest)
     call, room = list[tuple[int, int, int]](), most

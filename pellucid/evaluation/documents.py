@@ -22,9 +22,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pellucid.arguments import is_bool
-from pellucid.corpora import stories, tasks
-from pellucid.data import chat_records
+from pellucid.base.arguments import is_bool
+from pellucid.base.errors import ConfigError, PellucidError, TokenError, UsageError, show, unknown
+from pellucid.base.formatting import parse_bytes
+from pellucid.data import conversation_file
+from pellucid.data.generated import stories, tasks
 from pellucid.data.shard import Ids
 from pellucid.data.sources.conversations import open_chat
 from pellucid.data.sources.generated import EXAMPLES, HELD_OUT, STORIES
@@ -37,10 +39,8 @@ from pellucid.data.sources.source import (
     kind_of_path,
 )
 from pellucid.data.tokens import TokenFolder
-from pellucid.errors import ConfigError, PellucidError, TokenError, UsageError, show, unknown
-from pellucid.format import parse_bytes
-from pellucid.pretrained import Pretrained
-from pellucid.text.chat import ANSWERS
+from pellucid.formats.pretrained import Pretrained
+from pellucid.text.chat_template import ANSWERS
 from pellucid.text.chunking import can_chunk, chunks
 from pellucid.text.corpus import Corpus
 from pellucid.text.corpus.sources import display_name, is_jsonl
@@ -251,7 +251,7 @@ def _check_conversations(documents: Documents, source: str) -> None:
 
 def _read_conversations(documents: Documents, source: str) -> Iterator[EncodedDocument]:
     with open_chat(documents.model) as chat:
-        for number, (line, messages) in enumerate(chat_records.read(source)):
+        for number, (line, messages) in enumerate(conversation_file.read(source)):
             try:
                 encoded = chat.encode(messages)
             except PellucidError as error:

@@ -7,8 +7,9 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pellucid.base.errors import UsageError
 from pellucid.data.shard import Ids
-from pellucid.errors import UsageError
+from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.baselines import FEWEST_FOR_BIGRAM, TokenCounts
 from pellucid.evaluation.bootstrap import (
     SAMPLES,
@@ -20,7 +21,7 @@ from pellucid.evaluation.bootstrap import (
 from pellucid.evaluation.documents import Documents, EncodedDocument
 from pellucid.evaluation.loss import fraction_learned
 from pellucid.evaluation.passages import ExtremePassages
-from pellucid.evaluation.record import (
+from pellucid.evaluation.result import (
     N_SURPRISALS,
     SURPRISAL_WIDTH,
     DocumentSummary,
@@ -32,7 +33,6 @@ from pellucid.evaluation.record import (
     compute_perplexity,
 )
 from pellucid.evaluation.scoring import DocumentScores, Journal, score_documents
-from pellucid.model.transformer import Transformer
 
 TOP = 5
 

@@ -11,9 +11,8 @@ import types
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from pellucid import strict
-from pellucid.evaluation.record import N_SURPRISALS, DocumentSummary, Evaluation
-from pellucid.files import (
+from pellucid.base import strict
+from pellucid.base.files import (
     UNPAIRED,
     Damaged,
     check_format,
@@ -25,7 +24,8 @@ from pellucid.files import (
     read_bytes,
     validating,
 )
-from pellucid.interop.folder import parse_table
+from pellucid.evaluation.result import N_SURPRISALS, DocumentSummary, Evaluation
+from pellucid.formats.folder import parse_table
 
 FORMAT, VERSION = "pellucid-evaluation", 1
 MOST_BYTES = 1 << 30

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import FileError, file_errors
+from pellucid.base.errors import FileError, file_errors
+from pellucid.base.files import Kind, check_format, check_output, need, validating, write_line
 from pellucid.evaluation.scoring import TargetScores
-from pellucid.files import Kind, check_format, check_output, need, validating, write_line
 
 FORMAT, VERSION = "pellucid-evaluation-journal", 1
 HEADER = f'{{"format": "{FORMAT}", "version": {VERSION}}}\n'.encode()

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pellucid.model.loss import loss as cross_entropy
-from pellucid.names import IGNORE_INDEX
+from pellucid.base.names import IGNORE_INDEX
+from pellucid.engine.loss import loss as cross_entropy
 
 MAX_LOGITS = 1 << 28
 """Logits that are computed at once, some of them in float32; a batch with more is evaluated in parts."""

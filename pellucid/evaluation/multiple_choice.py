@@ -18,7 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.errors import ConfigError, FileError, TokenError, UsageError
+from pellucid.base.errors import ConfigError, FileError, TokenError, UsageError
+from pellucid.base.files import Damaged, read_text
+from pellucid.base.strict import check_keys, check_value
+from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.bootstrap import SAMPLES, estimate_ratios
 from pellucid.evaluation.continuations import (
     ContinuationScore,
@@ -29,11 +32,8 @@ from pellucid.evaluation.continuations import (
 )
 from pellucid.evaluation.scoring import Journal
 from pellucid.evaluation.task_result import TaskMetric, TaskResult
-from pellucid.files import Damaged, read_text
-from pellucid.interop.folder import parse_table
-from pellucid.model.transformer import Transformer
-from pellucid.pretrained import Pretrained
-from pellucid.strict import check_keys, check_value
+from pellucid.formats.folder import parse_table
+from pellucid.formats.pretrained import Pretrained
 
 MOST_BYTES = 1 << 30
 MOST_CHOICES = 256

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from pellucid.evaluation.record import Passage
+from pellucid.evaluation.result import Passage
 from pellucid.evaluation.scoring import DocumentScores
 
 LONGEST, SHORT = 48, 12

@@ -18,13 +18,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from pellucid.base.errors import ConfigError, UsageError
 from pellucid.data.shard import Ids
-from pellucid.errors import ConfigError, UsageError
+from pellucid.engine.precision import widen
+from pellucid.engine.taps import current_watcher
+from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.documents import EncodedDocument
 from pellucid.evaluation.windows import WindowRow, make_batches, make_rows, pad_rows
-from pellucid.model.precision import widen
-from pellucid.model.taps import current_watcher
-from pellucid.model.transformer import Transformer
 
 BATCH_TOKENS = {"cpu": 512, "cuda": 1 << 15}
 """Tokens of a forward pass, by device; a longer window is a pass by itself. On a CPU more tokens leave the

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pellucid.base.errors import UsageError
 from pellucid.data.shard import Ids
-from pellucid.errors import UsageError
 from pellucid.evaluation.documents import EncodedDocument
 
 MAX_WINDOW = 1024

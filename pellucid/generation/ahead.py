@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pellucid.errors import PellucidError
+from pellucid.base.errors import PellucidError
+from pellucid.engine.gpu.decoder import GpuDecoder
 from pellucid.generation.feed import Feed
 from pellucid.generation.handle import Handle
 from pellucid.generation.samplers.chain import NOTHING, Chain, Chosen, draw_uniforms
 from pellucid.generation.slots import CacheSlots
 from pellucid.generation.strategies.sample import Sample
 from pellucid.generation.strategies.strategy import TextRow
-from pellucid.gpu.decoder import GpuDecoder
 
 if TYPE_CHECKING:  # which imports Triton
-    from pellucid.gpu.drawing import DrawSettings
-    from pellucid.gpu.loop import DecodeLoop
+    from pellucid.engine.gpu.drawing import DrawSettings
+    from pellucid.engine.gpu.loop import DecodeLoop
 
 log = logging.getLogger(__name__)
 STEPS = 6
@@ -32,7 +32,7 @@ NO_LOGITS = torch.empty(0, 0)
 
 def find_host_reason(handle: Handle) -> str | None:
     """Returns why a request's tokens are chosen on the host, None where the device can choose them."""
-    from pellucid.gpu.drawing import DRAWN
+    from pellucid.engine.gpu.drawing import DRAWN
 
     strategy, job = handle.strategy, handle.strategy.job
     kinds = [sampler.kind for sampler in job.chain.samplers]
@@ -77,7 +77,7 @@ def _can_choose(handle: Handle) -> bool:
 def make_draw_settings(chain: Chain) -> "DrawSettings | None":
     """Returns a chain's samplers as the device has them; None where the token with the largest logit is
     taken."""
-    from pellucid.gpu.drawing import DrawSettings
+    from pellucid.engine.gpu.drawing import DrawSettings
 
     if chain.is_greedy:
         return None
@@ -94,7 +94,7 @@ class Ahead:
         self.loop = self._begin(decoder)
 
     def _begin(self, decoder: GpuDecoder) -> "DecodeLoop":
-        from pellucid.gpu.loop import LoopText
+        from pellucid.engine.gpu.loop import LoopText
 
         texts = []
         for handle, row in self.texts:

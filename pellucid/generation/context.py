@@ -7,8 +7,8 @@ text goes on: when it is longer than the context, some of its tokens are read ag
 
 from collections.abc import Sequence
 
-from pellucid.errors import TokenError, UsageError
-from pellucid.format import pluralize
+from pellucid.base.errors import TokenError, UsageError
+from pellucid.base.formatting import pluralize
 from pellucid.generation.settings.sampling import DEFAULT_NEW_TOKENS, Sampling
 
 

@@ -3,12 +3,12 @@
 import weakref
 from collections.abc import Callable
 
+from pellucid.engine.cpu.decoder import NativeDecoder, accelerate
+from pellucid.engine.cpu.library import remove_built
+from pellucid.engine.gpu.captured_module import RecordedModule
+from pellucid.engine.gpu.decoder import GpuDecoder, find_obstacle
+from pellucid.engine.transformer import Transformer
 from pellucid.generation.first_step import find_wrong_step
-from pellucid.gpu.decoder import GpuDecoder, find_obstacle
-from pellucid.gpu.recorded_module import RecordedModule
-from pellucid.model.transformer import Transformer
-from pellucid.native.decoder import NativeDecoder, accelerate
-from pellucid.native.library import remove_built
 
 Decoder = Transformer | NativeDecoder | GpuDecoder | RecordedModule
 

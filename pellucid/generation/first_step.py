@@ -11,9 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pellucid.model.cache import Cache
-from pellucid.model.taps import current_watcher
-from pellucid.model.transformer import Transformer
+from pellucid.engine.cache import Cache
+from pellucid.engine.taps import current_watcher
+from pellucid.engine.transformer import Transformer
 
 COUNT = 3
 """Tokens that are read: all but the last at once, as of a prompt."""

@@ -10,7 +10,7 @@ from pellucid.generation.samplers.own_probabilities import TopLogprobs
 from pellucid.generation.strategies.strategy import Strategy
 
 if TYPE_CHECKING:  # the engine makes handles
-    from pellucid.generation.engine import Engine
+    from pellucid.generation.scheduler import Engine
 
 MOST_UNREAD = 64
 """Tokens that a stream holds for its reader; with as many, its request waits until some are read."""

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from pellucid.arguments import check_bool, check_int, check_int_list, check_type
-from pellucid.errors import UsageError, show
+from pellucid.base.arguments import check_bool, check_int, check_int_list, check_type
+from pellucid.base.errors import UsageError, show
+from pellucid.base.strict import check_keys, check_value
 from pellucid.generation.ledger.entry import NOT_IN_LEDGER, BeamNode, Entry, SpeculativeStep
 from pellucid.generation.samplers.own_probabilities import TokenUncertainty, TopLogprobs
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.settings.table import check_token
-from pellucid.strict import check_keys, check_value
 
 FINISH_REASONS = ("stop", "length", "cancelled", "error")
 """A stop token or text; `max_new_tokens`, or a full context; the caller cancelled; an error."""

@@ -3,7 +3,7 @@
 A prompt is read in chunks with fixed borders, each in a call of its own, whatever else the engine does, so
 that the keys of a whole chunk depend on the tokens up to its end alone, bit for bit. A slot therefore may
 take whole chunks from another slot whose text begins with the same tokens (prefix reuse). Tokens of different
-texts are decoded together, in calls of so few rows that none depends on the others (`model/linear.py`). The
+texts are decoded together, in calls of so few rows that none depends on the others (`engine/linear.py`). The
 fused step of a GPU, which makes no promise of bits, reads tokens of all texts and prompts together.
 """
 
@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import ResourceError
-from pellucid.format import format_bytes
+from pellucid.base.errors import ResourceError
+from pellucid.base.formatting import format_bytes
+from pellucid.engine.cache import Cache
+from pellucid.engine.device_memory import get_free_memory
+from pellucid.engine.gpu.decoder import GpuDecoder
+from pellucid.engine.linear import MOST_DECODED
 from pellucid.generation.decoders import Decoder
 from pellucid.generation.feed import Feed
-from pellucid.gpu.decoder import GpuDecoder
-from pellucid.model.cache import Cache
-from pellucid.model.device_memory import get_free_memory
-from pellucid.model.linear import MOST_DECODED
 
 CHUNK = 128
 """Tokens of a prompt between two borders."""

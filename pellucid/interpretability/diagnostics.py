@@ -18,15 +18,15 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from pellucid.arguments import check_float
+from pellucid.base.arguments import check_float
+from pellucid.base.dtypes import Array
 from pellucid.config import ModelConfig
-from pellucid.dtypes import Array
-from pellucid.figures.chart import Axis, Chart, LegendKey, Series
 from pellucid.interpretability.geometry import measure_spread
 from pellucid.interpretability.heads.attention import compute_attention_statistics, has_pattern
 from pellucid.interpretability.logits.lens import label_state, list_states
 from pellucid.interpretability.prompted_model import PromptedModel
-from pellucid.interpretability.views.view import View, ViewTable
+from pellucid.report.chart import Axis, Chart, LegendKey, Series
+from pellucid.report.view import View, ViewTable
 
 FORMULA = """norm: ‖x_t‖;  massive: max |x| / median |x|;  cosine: mean_{t≠s} cos(x_t, x_s)
 stable rank: ‖X‖²_F / σ₁²;  effective rank: exp(−Σ q ln q), q = σ / Σ σ

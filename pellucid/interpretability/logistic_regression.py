@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pellucid.dtypes import Array
+from pellucid.base.dtypes import Array
 
 STEPS, INNER_STEPS = 60, 60
 """Newton steps, and steps of conjugate gradients in each, at most."""

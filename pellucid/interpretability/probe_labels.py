@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pellucid.corpora.stories import Annotation
+from pellucid.data.generated.stories import Annotation
 
 Words = Sequence[Annotation]
 Labels = list[str | None]

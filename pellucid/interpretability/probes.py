@@ -15,22 +15,22 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from pellucid.arguments import check_float, check_int
-from pellucid.corpora.stories import annotate, stories
+from pellucid.base.arguments import check_float, check_int
+from pellucid.base.dtypes import Array
+from pellucid.base.errors import TokenError, UsageError, unknown
+from pellucid.base.formatting import pluralize
+from pellucid.data.generated.stories import annotate, stories
 from pellucid.data.sources.generated import HELD_OUT, STORIES
-from pellucid.dtypes import Array
-from pellucid.errors import TokenError, UsageError, unknown
 from pellucid.evaluation.bootstrap import estimate_ratios
-from pellucid.evaluation.record import Estimate
-from pellucid.figures.chart import Axis, Chart, LegendKey, Series
-from pellucid.format import pluralize
+from pellucid.evaluation.result import Estimate
 from pellucid.interpretability.logistic_regression import fit_logistic_regression
 from pellucid.interpretability.logits.lens import label_state, list_states
 from pellucid.interpretability.probe_labels import LABELS, assign_control_labels
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Runner
-from pellucid.interpretability.views.view import View, ViewTable
 from pellucid.interpretability.word_alignment import find_word_tokens
+from pellucid.report.chart import Axis, Chart, LegendKey, Series
+from pellucid.report.view import View, ViewTable
 from pellucid.text.tokenizer import Tokenizer
 
 FORMULA = """accuracy of argmax_k (x W)_k on held-out stories

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from pellucid.base.errors import TokenError, UsageError
 from pellucid.config import ModelConfig
-from pellucid.errors import TokenError, UsageError
 from pellucid.interpretability.runner import Runner
 from pellucid.text.tokenizer import Tokenizer
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pellucid.base.dtypes import Array
+from pellucid.base.errors import TokenError, UsageError
+from pellucid.base.names import asks_for_heads
+from pellucid.base.patterns import select
 from pellucid.config import ModelConfig
-from pellucid.dtypes import Array
-from pellucid.errors import TokenError, UsageError
-from pellucid.names import asks_for_heads
-from pellucid.patterns import select
-from pellucid.pretrained import LazyWeights
+from pellucid.formats.pretrained import LazyWeights
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 
 if TYPE_CHECKING:
-    from pellucid.model.transformer import Transformer
+    from pellucid.engine.transformer import Transformer
 
 Values = Mapping[str, Array]
 """Recorded values by name, float64, with the axes of the glossary (`names.py`)."""
@@ -116,7 +116,7 @@ class EngineRunner(Runner):
         self.weights = LazyWeights.from_function(module.config.parameters(), cache(self._widen))
 
     def _widen(self, name: str) -> Array:
-        from pellucid.model.linear import Linear, widen_weight
+        from pellucid.engine.linear import Linear, widen_weight
 
         layer, _, last = name.rpartition(".")
         owner = self.module.get_submodule(layer)
@@ -134,8 +134,8 @@ class EngineRunner(Runner):
 
         import torch
 
-        from pellucid.model.taps import edit
-        from pellucid.model.taps import record as recording
+        from pellucid.engine.taps import edit
+        from pellucid.engine.taps import record as recording
 
         with ExitStack() as stack:
             for name, some in patches.items():

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pellucid.errors import UsageError, show
+from pellucid.base.errors import UsageError, show
 from pellucid.text.tokenizer import Tokenizer
 
 

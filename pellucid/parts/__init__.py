@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, ClassVar, Protocol, Self
 
-from pellucid import registry
-from pellucid.arguments import INT64
-from pellucid.errors import ConfigError, did_you_mean, show
-from pellucid.strict import describe_type
+from pellucid.base import registry
+from pellucid.base.arguments import INT64
+from pellucid.base.errors import ConfigError, did_you_mean, show
+from pellucid.base.strict import describe_type
 
 Shapes = dict[str, tuple[int, ...]]
 """Parameter shapes by name."""

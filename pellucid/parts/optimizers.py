@@ -7,7 +7,7 @@ the tables, nanoGPT does not; both exempt gains and biases.)
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts import Part
 
 TABLES = ("embed.weight", "positions.weight", "position_bias.weight")

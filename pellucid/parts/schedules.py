@@ -8,7 +8,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts import Part
 
 

@@ -1,6 +1,6 @@
 """Soft caps on the tape: one function per kind of `parts/caps.py`."""
 
-from pellucid import registry
+from pellucid.base import registry
 from pellucid.parts.caps import CapConfig, TanhCap
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.activations import soft_cap

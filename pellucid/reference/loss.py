@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import TapeError
-from pellucid.names import IGNORE_INDEX
+from pellucid.base.errors import TapeError
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Ref
 from pellucid.reference.ops.arithmetic import add, lerp, power
 from pellucid.reference.ops.einsum import einsum

@@ -1,6 +1,6 @@
 """The MLP on the tape: one function per form of `parts/mlps.py`."""
 
-from pellucid import registry
+from pellucid.base import registry
 from pellucid.parts.mlps import MlpConfig
 from pellucid.reference.layers import KeepMasks, apply_dropout, linear
 from pellucid.reference.op import Ref

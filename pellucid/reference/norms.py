@@ -1,6 +1,6 @@
 """Normalization on the tape: one function per kind of `parts/norms.py`."""
 
-from pellucid import registry
+from pellucid.base import registry
 from pellucid.parts.norms import LayerNormConfig, NormConfig, RmsNormConfig
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import LETTERS, subtract

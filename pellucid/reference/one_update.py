@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.names import Name, describe
+from pellucid.base.names import Name, describe
 from pellucid.reference.op import Array, Ref
 from pellucid.reference.ops import updates
 from pellucid.reference.ops.arithmetic import LETTERS

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import TapeError, unknown
-from pellucid.names import describe
+from pellucid.base.errors import TapeError, unknown
+from pellucid.base.names import describe
+from pellucid.base.patterns import select
 from pellucid.parts import find
 from pellucid.parts.optimizers import OptimizerConfig
-from pellucid.patterns import select
 from pellucid.reference.op import Array, Op, Ref
 from pellucid.reference.ops import updates
 from pellucid.reference.ops.arithmetic import LETTERS, lerp, scaled_sum

@@ -1,6 +1,6 @@
 """Residual connections on the tape: one function per kind of `parts/residuals.py`."""
 
-from pellucid import registry
+from pellucid.base import registry
 from pellucid.parts.residuals import ResidualConfig, ScaledResidual
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import add, scaled_sum

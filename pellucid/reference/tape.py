@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.arguments import check_float, check_int, check_text, check_type
-from pellucid.errors import AddressError, TapeError, UsageError, did_you_mean, show
-from pellucid.names import Name
+from pellucid.base.arguments import check_float, check_int, check_text, check_type
+from pellucid.base.errors import AddressError, TapeError, UsageError, did_you_mean, show
+from pellucid.base.names import Name
 from pellucid.reference.op import Array, Attrs, Call, Op, Ref
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.indexing import are_cells, put

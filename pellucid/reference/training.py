@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.base.errors import TapeError
+from pellucid.base.quantized import QuantizedWeight
 from pellucid.config import ModelConfig
-from pellucid.errors import TapeError
 from pellucid.parts.optimizers import OptimizerConfig
-from pellucid.quantized import QuantizedWeight
 from pellucid.reference.loss import loss
 from pellucid.reference.op import Array, Ref
 from pellucid.reference.ops.quantization import dequantize

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.arguments import count_ids
+from pellucid.base.arguments import count_ids
+from pellucid.base.errors import TapeError
+from pellucid.base.names import describe
 from pellucid.config import ModelConfig
-from pellucid.errors import TapeError
-from pellucid.names import describe
 from pellucid.reference.attention import attention
 from pellucid.reference.attentions import AttentionRefs, Past
 from pellucid.reference.caps import apply_cap

@@ -3,7 +3,7 @@
 import importlib.util
 from collections.abc import Sequence
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 
 
 def check_extra(packages: Sequence[str], otherwise: str = "") -> None:

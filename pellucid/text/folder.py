@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pellucid.errors import FileError
-from pellucid.files import Kind, new_folder, read_json, whole_file
+from pellucid.base.errors import FileError
+from pellucid.base.files import Kind, new_folder, read_json, whole_file
 
 if TYPE_CHECKING:
     from pellucid.text.tokenizer import Special

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError
-from pellucid.files import read_bytes, read_json
+from pellucid.base.errors import FileError
+from pellucid.base.files import read_bytes, read_json
 from pellucid.text.folder import FORMAT
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.word_level import CharacterTokenizer, WordTokenizer

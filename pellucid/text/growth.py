@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 
 MOST_GROWTH = 64
 """Times as long as it was that a text may become; the steps of published tokenizers make it 2 to 8 times."""

@@ -8,9 +8,9 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from pellucid import registry
-from pellucid.arguments import LARGEST_VOCABULARY
-from pellucid.errors import ConfigError, UsageError
+from pellucid.base import registry
+from pellucid.base.arguments import LARGEST_VOCABULARY
+from pellucid.base.errors import ConfigError, UsageError
 from pellucid.text import alphabet
 from pellucid.text.chunking import chunks
 from pellucid.text.from_files import byte_level_bpe

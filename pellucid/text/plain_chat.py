@@ -14,8 +14,8 @@ from looking like the next turn.
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
 
-from pellucid.errors import UsageError, unknown
-from pellucid.text.chat import Message
+from pellucid.base.errors import UsageError, unknown
+from pellucid.text.chat_template import Message
 
 SPEAKERS = {"user": "User", "assistant": "Assistant"}
 

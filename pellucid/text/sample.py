@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from pellucid.errors import PellucidError
+from pellucid.base.errors import PellucidError
 from pellucid.text.tokenizer import Tokenizer
 
 SAMPLE = (

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from pellucid.arguments import check_text, check_type
-from pellucid.errors import FileError, TokenError
+from pellucid.base.arguments import check_text, check_type
+from pellucid.base.errors import FileError, TokenError
 from pellucid.text import alphabet
 from pellucid.text.folder import folder_files
 from pellucid.text.growth import check_growth
-from pellucid.text.native import call_native
+from pellucid.text.rust import call_native
 from pellucid.text.tokenizer import (
     ByteDecodeStream,
     DecodeStream,

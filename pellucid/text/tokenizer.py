@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.arguments import check_bool, check_int, check_iterator, check_path, check_text
-from pellucid.errors import TokenError, UsageError
-from pellucid.format import escape_controls
+from pellucid.base.arguments import check_bool, check_int, check_iterator, check_path, check_text
+from pellucid.base.errors import TokenError, UsageError
+from pellucid.base.formatting import escape_controls
 from pellucid.text.folder import write_folder
 
 Ids = np.ndarray[Any, np.dtype[Any]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from pellucid.errors import TokenError, did_you_mean, show
+from pellucid.base.errors import TokenError, did_you_mean, show
 from pellucid.text.folder import folder_files
 from pellucid.text.tokenizer import (
     ByteDecodeStream,

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pellucid.model import compile_cache
-from pellucid.model.taps import current_watcher
+from pellucid.engine import compile_cache
+from pellucid.engine.taps import current_watcher
 from pellucid.training.events import Compared
 from pellucid.training.objective import Objective
 

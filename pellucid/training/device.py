@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import UsageError
-from pellucid.model.compiler import lacks_compiler
+from pellucid.base.errors import UsageError
+from pellucid.engine.compiler import lacks_compiler
 from pellucid.training.compiled_loss import COMPILED
 from pellucid.training.objective import Objective
 from pellucid.training.recipe import Recipe

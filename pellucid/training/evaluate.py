@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from pellucid.base.errors import ConfigError, PellucidError
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.sources.source import Source
-from pellucid.errors import ConfigError, PellucidError
+from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.loss import bits_per_byte, compute_loss, fraction_learned, gap_to_floor
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
-from pellucid.generation.engine import Engine
 from pellucid.generation.request import Request
+from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.model.transformer import Transformer
-from pellucid.names import IGNORE_INDEX
 from pellucid.text.sample import first_words, fit_prompt
 from pellucid.training.events import Evaluated
 from pellucid.training.recipe import Recipe

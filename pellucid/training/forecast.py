@@ -7,8 +7,10 @@ from pathlib import Path
 
 import torch
 
+from pellucid.base.errors import ConfigError, FileError
+from pellucid.base.formatting import format_bytes, format_duration
 from pellucid.config import ModelConfig
-from pellucid.cost import (
+from pellucid.config.cost import (
     FORWARD_BACKWARD,
     FROZEN_WEIGHTS,
     TrainingMemory,
@@ -18,9 +20,7 @@ from pellucid.cost import (
 )
 from pellucid.data.sources.encoding import PROOF, check_texts, named_tokenizer, vocabulary_for
 from pellucid.data.sources.source import kind_of, open_source
-from pellucid.errors import ConfigError, FileError
-from pellucid.format import format_bytes, format_duration
-from pellucid.model.device_memory import get_device_memory
+from pellucid.engine.device_memory import get_device_memory
 from pellucid.text.corpus.sources import PACKED, files
 from pellucid.training import machine, memory
 from pellucid.training.device import decide_compilation, resolve_device, resolve_dtype

@@ -11,11 +11,11 @@ from functools import cache
 
 import torch
 
+from pellucid.base.formatting import pluralize
 from pellucid.config import ModelConfig
-from pellucid.cost import count_flops_per_token
-from pellucid.format import pluralize
-from pellucid.model.initializations import initialize
-from pellucid.model.transformer import Transformer
+from pellucid.config.cost import count_flops_per_token
+from pellucid.engine.initializations import initialize
+from pellucid.engine.transformer import Transformer
 from pellucid.parts.optimizers import AdamW
 from pellucid.training.device import configure_torch, resolve_device, resolve_dtype
 from pellucid.training.distributed.ranks import Ranks

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from pellucid.base.errors import ResourceError
+from pellucid.base.formatting import format_bytes
 from pellucid.config import ModelConfig
-from pellucid.cost import TrainingMemory, count_adapter_parameters, estimate_training_memory
-from pellucid.errors import ResourceError
-from pellucid.format import format_bytes
-from pellucid.model.device_memory import get_device_memory
+from pellucid.config.cost import TrainingMemory, count_adapter_parameters, estimate_training_memory
+from pellucid.engine.device_memory import get_device_memory
 from pellucid.training.recipe import Recipe
 
 SAFETY = 4.0

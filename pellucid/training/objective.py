@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.errors import ConfigError, PellucidError
-from pellucid.model.chunked_loss import chunked_loss, has_kernel
-from pellucid.model.linear import to_floats
-from pellucid.model.loss import loss
-from pellucid.model.taps import is_explicit
-from pellucid.model.transformer import Transformer
+from pellucid.base.errors import ConfigError, PellucidError
+from pellucid.engine.chunked_loss import chunked_loss, has_kernel
+from pellucid.engine.linear import to_floats
+from pellucid.engine.loss import loss
+from pellucid.engine.taps import is_explicit
+from pellucid.engine.transformer import Transformer
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.training.recipe.sections import TrainSettings
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pellucid import registry
-from pellucid.errors import ConfigError, FileError
+from pellucid.base import registry
+from pellucid.base.errors import ConfigError, FileError
 from pellucid.parts.optimizers import (
     Adam,
     AdamL2,

@@ -8,8 +8,10 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pellucid.base.errors import ConfigError
+from pellucid.base.formatting import format_bytes, pluralize
 from pellucid.config import ModelConfig
-from pellucid.cost import (
+from pellucid.config.cost import (
     FORWARD_BACKWARD,
     FROZEN_WEIGHTS,
     count_flops_per_token,
@@ -17,8 +19,6 @@ from pellucid.cost import (
     estimate_training_memory,
 )
 from pellucid.data.sources.encoding import vocabulary_for
-from pellucid.errors import ConfigError
-from pellucid.format import format_bytes, pluralize
 from pellucid.parts.dropouts import DropoutConfig
 
 UTILIZATION = 0.3

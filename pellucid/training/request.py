@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pellucid.base.errors import UsageError
 from pellucid.config import ModelConfig
-from pellucid.data import chat_records
+from pellucid.data import conversation_file
 from pellucid.data.sources.encoding import named_tokenizer
 from pellucid.data.sources.source import kind_of
-from pellucid.errors import UsageError
-from pellucid.model.device_memory import get_device_memory
-from pellucid.model.initializations import check_kind
+from pellucid.engine.device_memory import get_device_memory
+from pellucid.engine.initializations import check_kind
 from pellucid.training.device import resolve_device
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.forecast import check_out, text_bytes
@@ -180,4 +180,4 @@ def _count_records(recipe: Recipe) -> int:
     """Returns the number of conversations; 0 where the texts are plain."""
     if kind_of(recipe.data) != "conversations":
         return 0
-    return sum(1 for path in recipe.data.paths for _ in chat_records.read(path))
+    return sum(1 for path in recipe.data.paths for _ in conversation_file.read(path))

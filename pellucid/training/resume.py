@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from pellucid import __version__
+from pellucid.base.errors import UsageError
 from pellucid.data.sources.source import open_source
-from pellucid.errors import UsageError
-from pellucid.pretrained import Pretrained
+from pellucid.formats.checkpoint_manifest import MODEL, parse_step
+from pellucid.formats.pretrained import Pretrained
 from pellucid.training import memory
 from pellucid.training.device import describe_determinism_cost, resolve_device
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks, flatten
@@ -26,7 +27,6 @@ from pellucid.training.recipe.overrides import override
 from pellucid.training.run import Run
 from pellucid.training.saving import checkpoint
 from pellucid.training.saving.environment import compare_environments
-from pellucid.training.saving.manifest import MODEL, parse_step
 from pellucid.training.saving.run_folder import DATA, RECIPE, RunFolder
 from pellucid.training.start import (
     base_model_for_resume,

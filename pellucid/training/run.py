@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from pellucid.cost import FORWARD_BACKWARD, FROZEN_WEIGHTS, count_flops_per_token
-from pellucid.errors import UsageError
-from pellucid.format import escape_controls
+from pellucid.base.errors import UsageError
+from pellucid.base.formatting import escape_controls
+from pellucid.config.cost import FORWARD_BACKWARD, FROZEN_WEIGHTS, count_flops_per_token
 from pellucid.training import memory
 from pellucid.training.device import use_deterministic_algorithms
 from pellucid.training.evaluate import evaluate

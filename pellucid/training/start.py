@@ -8,19 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.base.errors import ConfigError, FileError
+from pellucid.base.lora import A
 from pellucid.config import ModelConfig, Shapes, presets
-from pellucid.errors import ConfigError, FileError
-from pellucid.interop import model_folder
-from pellucid.interop.adapter import Adapter, peft_names
-from pellucid.interop.resolve import is_config_only, open_model
-from pellucid.lora import A
-from pellucid.model.initializations import initialize
-from pellucid.model.lora import adapt, adapters
-from pellucid.model.transformer import Transformer
-from pellucid.pretrained import Pretrained
+from pellucid.engine.initializations import initialize
+from pellucid.engine.lora import adapt, adapters
+from pellucid.engine.transformer import Transformer
+from pellucid.formats import model_folder
+from pellucid.formats.adapter import Adapter, peft_names
+from pellucid.formats.checkpoint_manifest import MODEL
+from pellucid.formats.pretrained import Pretrained
+from pellucid.formats.resolve import is_config_only, open_model
 from pellucid.training.plan import FINETUNE_LENGTH
 from pellucid.training.recipe import Recipe
-from pellucid.training.saving.manifest import MODEL
 
 FREE = ("context_length", "dropout")
 """Keys of a model that do not change the shapes of its weights."""

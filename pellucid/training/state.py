@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
+from pellucid.base.errors import ConfigError
 from pellucid.data.loader import DataLoader
 from pellucid.data.sources.source import Source
-from pellucid.errors import ConfigError
-from pellucid.model import lora
-from pellucid.model.freed_memory import keep_freed_memory
-from pellucid.pretrained import Pretrained
+from pellucid.engine import lora
+from pellucid.engine.freed_memory import keep_freed_memory
+from pellucid.formats.pretrained import Pretrained
 from pellucid.training import optimizers
 from pellucid.training.compiled_loss import COMPILED, CompiledLoss
 from pellucid.training.device import configure_torch, decide_compilation, resolve_device, resolve_dtype

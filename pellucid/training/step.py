@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.shard import Ids
-from pellucid.names import IGNORE_INDEX
 from pellucid.training import optimizers
 from pellucid.training.device import peak_memory
 from pellucid.training.distributed.sharded import full_tensor, to_local

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from pellucid.model.lora import adapters
-from pellucid.model.transformer import Transformer
-from pellucid.patterns import matches, select
+from pellucid.base.patterns import matches, select
+from pellucid.engine.lora import adapters
+from pellucid.engine.transformer import Transformer
 from pellucid.training.distributed.sharded import to_local
 
 Named = dict[str, nn.Parameter]

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from pellucid.base.errors import ConfigError
+from pellucid.base.names import IGNORE_INDEX, describe
 from pellucid.config import BIAS_PLACES, ModelConfig
-from pellucid.errors import ConfigError
-from pellucid.model.loss import loss
-from pellucid.model.taps import record
-from pellucid.model.transformer import Transformer
-from pellucid.names import IGNORE_INDEX, describe
+from pellucid.engine.loss import loss
+from pellucid.engine.taps import record
+from pellucid.engine.transformer import Transformer
 from pellucid.parts import Part, kinds
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape

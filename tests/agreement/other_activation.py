@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
-from pellucid.model.activations import Activation
-from pellucid.model.mlps import GatedMlp
+from pellucid.engine.activations import Activation
+from pellucid.engine.mlps import GatedMlp
 
 
 class Wrapped(nn.Module):

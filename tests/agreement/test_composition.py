@@ -12,13 +12,18 @@ import pytest
 import torch
 
 import pellucid
+from pellucid.base.errors import ConfigError
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError
-from pellucid.interop import model_folder
-from pellucid.judge.mismatch import BETWEEN_ENGINES, CACHED_AGAINST_FULL, find_first_mismatch, find_mismatch
-from pellucid.model.cache import Cache
-from pellucid.pretrained import Pretrained, Provenance
+from pellucid.engine.cache import Cache
+from pellucid.formats import model_folder
+from pellucid.formats.pretrained import Pretrained, Provenance
 from pellucid.reference.optimizers import update
+from pellucid.verification.mismatch import (
+    BETWEEN_ENGINES,
+    CACHED_AGAINST_FULL,
+    find_first_mismatch,
+    find_mismatch,
+)
 from tests.agreement.engines import (
     COVER,
     FACTORS,

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.explain.trace import Trace
-from pellucid.judge.mismatch import BETWEEN_ENGINES, explain_mismatch, find_first_mismatch
-from pellucid.model import attention
-from pellucid.model.transformer import Transformer
+from pellucid.engine import attention
+from pellucid.engine.transformer import Transformer
+from pellucid.explanation import engines
+from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Array
-from pellucid.workbench import engines
+from pellucid.verification.mismatch import BETWEEN_ENGINES, explain_mismatch, find_first_mismatch
 from tests.agreement.engines import (
     CHOICES,
     COVER,

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.judge.judge_run import judge_run
-from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
-from pellucid.judge.recorded import RecordedValue
-from pellucid.judge.run_report import RunReport
-from pellucid.model import positions
-from pellucid.workbench.engines import run
+from pellucid.engine import positions
+from pellucid.explanation.engines import run
+from pellucid.verification.foreign_values import RecordedValue
+from pellucid.verification.judge_run import judge_run
+from pellucid.verification.mismatch import BETWEEN_ENGINES, find_first_mismatch
+from pellucid.verification.run_report import RunReport
 from tests.agreement import other_activation
 from tests.agreement.engines import CHOICES, COVER, DIFFERENT, IDS, TARGETS, Choice, config_of, fast, text
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid.base.names import describe
 from pellucid.config import ModelConfig
-from pellucid.judge.diagnosis import plant_mistake
-from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch, find_mismatch
-from pellucid.names import describe
 from pellucid.parts.unembeddings import LinearUnembedding
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import Weights, forward
+from pellucid.verification.diagnosis import plant_mistake
+from pellucid.verification.mismatch import BETWEEN_ENGINES, find_first_mismatch, find_mismatch
 from tests.agreement import transcriptions
 from tests.agreement.transcriptions import Named
 from tests.reference.models import CONFIGS, weights

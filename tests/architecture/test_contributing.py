@@ -12,30 +12,31 @@ import pytest
 import torch
 from transformers import EpsilonLogitsWarper
 
-from pellucid import parts, registry
-from pellucid.cards import choices
-from pellucid.checks.catalogue import CHECKS
-from pellucid.checks.check import Subject
+from pellucid import parts
+from pellucid.base import registry
 from pellucid.cli.learn import learn
 from pellucid.config import ModelConfig
-from pellucid.cost import cost, total
-from pellucid.explain.derive import derive
-from pellucid.explain.trace import Trace
-from pellucid.generation.engine import Engine
+from pellucid.config.cost import cost, total
+from pellucid.engine.cache import Cache
+from pellucid.explanation import choices
+from pellucid.explanation.derive import derive
+from pellucid.explanation.trace import Trace
 from pellucid.generation.request import Request
+from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_mismatch
-from pellucid.lessons import c_examples, document, ladder
-from pellucid.lessons.page import find_literals
-from pellucid.lessons.terminal import write_text
-from pellucid.model.cache import Cache
+from pellucid.learning.lessons import c_examples, document, ladder
+from pellucid.learning.lessons.page import find_literals
+from pellucid.learning.lessons.terminal import write_text
+from pellucid.learning.sheets.file import fill_key
+from pellucid.learning.sheets.mark import Grade, mark_sheet
+from pellucid.model import Model
 from pellucid.reference.training import forward
-from pellucid.sheets.file import fill_key
-from pellucid.sheets.mark import Grade, mark_sheet
-from pellucid.workbench import Model
+from pellucid.verification.checks.catalogue import CHECKS
+from pellucid.verification.checks.check import Subject
+from pellucid.verification.mismatch import CACHED_AGAINST_FULL, find_mismatch
 from tests.agreement.engines import IDS, SIZES, TARGETS, array, fast
 from tests.agreement.test_engines import agree
-from tests.interop.gguf import random_models
+from tests.formats.gguf import random_models
 from tests.parts.samplers.rows import agree as agree_on_rows
 from tests.parts.samplers.rows import apply, check_twin, random_rows
 from tests.reference.models import weights
@@ -189,7 +190,7 @@ def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ladder.L
     ladder.lessons.cache_clear()
     yield ladder.find_lesson("lesson-20")
     ladder.lessons.cache_clear()
-    sys.modules.pop("pellucid.lessons.c_examples.l20_temperature", None)
+    sys.modules.pop("pellucid.learning.lessons.c_examples.l20_temperature", None)
 
 
 def test_a_lesson_is_on_the_ladder_and_types_no_number(

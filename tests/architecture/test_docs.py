@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pellucid.lessons.ladder import find_lesson, lesson_sheets
+from pellucid.learning.lessons.ladder import find_lesson, lesson_sheets
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(path for path in ROOT.rglob("*.md") if ".venv" not in path.parts)
@@ -60,7 +60,7 @@ def test_every_picture_of_a_choice_is_small_whole_and_on_the_page() -> None:
 
 def test_every_file_of_the_lessons_belongs_to_one() -> None:
     folder = ROOT / "docs" / "lessons"
-    sources = {file.name for file in (ROOT / "pellucid" / "lessons").glob("?_*/l*.md")}
+    sources = {file.name for file in (ROOT / "pellucid" / "learning/lessons").glob("?_*/l*.md")}
     assert {page.name for page in folder.glob("*.md")} == {*sources, "README.md"}
     linked = "".join(page.read_text("utf-8") for page in folder.glob("*.md"))
     for picture in folder.glob("*.svg"):

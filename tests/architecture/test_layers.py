@@ -13,34 +13,20 @@ import pellucid
 
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
-    {"columns", "errors", "format"},
-    {"arguments", "dtypes", "lora", "notebook", "patterns", "registry", "restarts"},
-    {"files", "pipes", "quantized", "strict", "toml"},
-    {"names"},
-    {"parts"},
-    {"config"},
-    {"text", "reference", "model", "cost"},
-    {"pretrained", "corpora", "figures", "native", "ops"},
-    {"explain", "gpu", "interop"},
-    {"judge", "data"},
-    {"cards", "generation"},
-    {"evaluation"},
-    {"interpretability"},
-    {"training"},
-    {"sheets"},
-    {"workbench"},
-    {"lessons", "lab"},
-    {"explorer"},
-    {"server"},
-    {"checks"},
-    {"cli"},
+    ("base", "parts", "config"),
+    ("reference", "ops", "engine", "report"),
+    ("text", "formats", "data", "model", "named_model"),
+    ("explanation", "generation", "evaluation", "interpretability", "training"),
+    ("verification", "learning", "verbs"),
+    ("server", "cli"),
 )
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+"""The rooms, and the files beside them, in the order of their imports: each imports what stands before it."""
+LEVEL = {name: level for level, name in enumerate(name for names in LAYERS for name in names)}
 ALONE = {"typer": "cli", "rich": "cli"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 LOOK_UPS = {"kinds", "find", "module_of", "function_of", "class_of"}
 """The functions of the registry, whose first argument is a family."""
-MECHANISM = ("pellucid", "pellucid.registry")
+MECHANISM = ("pellucid", "pellucid.base.registry")
 """Modules that import what their callers name: the lazy names of the package, and the registry itself."""
 
 Sources = Mapping[str, str]
@@ -221,10 +207,10 @@ def test_no_family_is_imported_by_one_of_its_own_kinds_through_others() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from pellucid.workbench import Model",
-        "def load():\n    import pellucid.workbench",
-        "importlib.import_module('pellucid.workbench')",
-        "registry.find('pellucid.workbench', kind, 'model')",
+        "from pellucid.engine import Model",
+        "def load():\n    import pellucid.verbs",
+        "importlib.import_module('pellucid.verbs')",
+        "registry.find('pellucid.verbs', kind, 'model')",
         "import typer",
     ],
 )
@@ -244,7 +230,7 @@ def test_a_cycle_through_the_registry_is_found(line: str) -> None:
     """An engine looks a kind up, and the kind imports the engine."""
     modules = {
         "pellucid.engine": "from pellucid import kinds",
-        "pellucid.kinds": "from pellucid import registry\nregistry.find(__name__, kind, 'kind')",
+        "pellucid.kinds": "from pellucid.base import registry\nregistry.find(__name__, kind, 'kind')",
         "pellucid.kinds.linear": line,
     }
     assert find_cycles(join_families(modules)) == [{"pellucid.engine", "pellucid.kinds"}]
@@ -275,13 +261,14 @@ def test_every_unit_of_the_package_has_a_layer() -> None:
 
 def test_no_command_without_torch_imports_torch() -> None:
     script = (
-        "import sys, pellucid.cli, pellucid.workbench, pellucid.cost, pellucid.judge.mistakes, "
-        "pellucid.explain.overview, pellucid.explain.trace_file, pellucid.judge.replay, "
-        "pellucid.judge.judge_run, pellucid.judge.recorded, pellucid.cards.readings, "
-        "pellucid.cards.conventions, pellucid.interop.resolve, pellucid.interop.gguf, "
-        "pellucid.lessons.covers, pellucid.lessons.terminal, pellucid.server.serve_app, "
-        "pellucid.server.serve, pellucid.server.explore\n"
-        "pellucid.workbench.load('abcd').explain('A B', at='probs[1,2]')\n"
+        "import sys, pellucid.cli, pellucid.model, pellucid.config.cost, pellucid.verification.mistakes, "
+        "pellucid.explanation.overview, pellucid.explanation.trace_file, pellucid.verification.replay, "
+        "pellucid.verification.judge_run, pellucid.verification.foreign_values, "
+        "pellucid.explanation.probe.readings, "
+        "pellucid.explanation.conventions, pellucid.formats.resolve, pellucid.formats.gguf, "
+        "pellucid.learning.lessons.covers, pellucid.learning.lessons.terminal, pellucid.server.openai.app, "
+        "pellucid.server.openai.serve, pellucid.server.explorer.serve\n"
+        "pellucid.load("abcd").explain('A B', at='probs[1,2]')\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

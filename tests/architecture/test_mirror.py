@@ -16,17 +16,16 @@ CLAIMS = {
     "cli/test_random_commands.py": "every command, with any arguments",
     "cli/test_recorder_page.py": "docs/recorder.md",
     "cli/test_streams.py": "every command, with closed streams, signals and exit codes",
-    "interop/gguf/test_llama_cpp.py": "reading and writing, against llama.cpp",
-    "interop/gguf/test_smollm2.py": "reading and writing, with a real model",
-    "interop/huggingface/test_greedy.py": "reading and generating, against transformers",
-    "interop/huggingface/test_oracle.py": "reading and writing, against transformers",
+    "formats/gguf/test_llama_cpp.py": "reading and writing, against llama.cpp",
+    "formats/gguf/test_smollm2.py": "reading and writing, with a real model",
+    "formats/huggingface/test_greedy.py": "reading and generating, against transformers",
+    "formats/huggingface/test_oracle.py": "reading and writing, against transformers",
     "server/test_hostile_sockets.py": "the server, with clients that are slow, silent, many or gone",
-    "server/test_openai_client.py": "every endpoint, with the openai package",
     "server/test_load.py": "a served model with many clients at once",
     "test_package.py": "what `import pellucid` offers",
     "test_wrong_types.py": "every public function, with arguments of wrong types",
     "training/recipe/test_recipes_page.py": "docs/recipes.md",
-    "workbench/test_python_page.py": "docs/python.md",
+    "test_python_page.py": "docs/python.md",
 }
 """Files about more than one module, with what they claim."""
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pellucid import registry
+from pellucid.base import registry
+from pellucid.base.names import LETTERS, PARAMETERS_AND_VALUES, QUANTIZED_PARTS, describe
 from pellucid.config import ModelConfig, preset
-from pellucid.names import LETTERS, PARAMETERS_AND_VALUES, QUANTIZED_PARTS, describe
 from pellucid.parts import families, find, kinds
 from pellucid.reference.ops import table
 from pellucid.reference.training import forward, join, train

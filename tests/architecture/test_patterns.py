@@ -10,8 +10,14 @@ import pellucid
 
 PACKAGE = Path(pellucid.__file__).parent
 OWN_TEXTS = (
-    *("corpora/stories", "lessons", "explain/notation.py", "explain/typeset.py", "explorer/size.py"),
-    "sheets/layout.py",
+    *(
+        "data/generated/stories",
+        "learning/lessons",
+        "explanation/notation.py",
+        "explanation/typeset.py",
+        "server/explorer/size.py",
+    ),
+    "learning/sheets/layout.py",
 )
 """Where patterns read only what the package itself has written: its grammar, lessons, formulas and names."""
 READ_FROM_A_PLACE = {"match", "fullmatch"}

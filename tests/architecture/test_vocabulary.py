@@ -127,7 +127,7 @@ PATTERN = re.compile(rf"\b_?(?:{'|'.join(PRIVATE_WORDS)})\b")
 OLD_NAME = re.compile(r'"[\w.]+": "[\w.]+",')
 """A row of a table of old names that files of users may still have, each with its new one."""
 STORIES = {
-    file.name for folder in ("levels", "plots") for file in PACKAGE.glob(f"corpora/stories/{folder}/*")
+    file.name for folder in ("levels", "plots") for file in PACKAGE.glob(f"data/generated/stories/{folder}/*")
 }
 OTHER_USE = {"classes.py", "log.md", "CHANGELOG.md", *STORIES}
 """The words of the stories, dated notes, and the names that a version changed."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import pellucid
-from pellucid.errors import PellucidError
-from pellucid.explain.address import parse
+from pellucid.base.errors import PellucidError
+from pellucid.explanation.address import parse
 from tests.browser import served
 from tests.browser.driver import Visitor, go, walk, why
 from tests.browser.served import Served

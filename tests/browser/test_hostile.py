@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, Route
 
 import pellucid
-from pellucid.workbench.tracing import write_trace
+from pellucid.explanation.tracing import write_trace
 from tests.browser import served
 from tests.browser.driver import Visitor, go, wait_until_drawn, walk, why
 from tests.browser.hostile import RUN, STRINGS

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import pellucid
-from pellucid.format import format_number
+from pellucid.base.formatting import format_number
 from tests.browser.driver import Visitor, load_modules
 from tests.browser.numbers import DIGITS, draw_numbers
 
-PAGE = Path(pellucid.__file__).parent / "explorer" / "page"
+PAGE = Path(pellucid.__file__).parent / "server/explorer" / "page"
 FORMAT = """
 async ([text, digits]) => {
   const { format } = await import("./number.js");

@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Route
 
 import pellucid
-from pellucid.explain.address import parse
-from pellucid.explain.trace import Trace
-from pellucid.format import format_number
+from pellucid.base.formatting import format_number
+from pellucid.explanation.address import parse
+from pellucid.explanation.trace import Trace
 from tests.browser.driver import ShownNumber, Visitor, go, read_numbers, walk, why
 from tests.browser.models import GPT2, LLAMA, write_model
 from tests.browser.served import Served

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from pellucid.checks.check import Check
-from pellucid.interop import gguf, huggingface, model_folder
+from pellucid.formats import gguf, huggingface, model_folder
 from pellucid.training.recipe.toml import format_toml, parse_value
+from pellucid.verification.checks.check import Check
 from tests.cli.fork_server import Done, fork_server
 from tests.cli.hostile import FILE_NAMES
-from tests.interop.gguf import random_models
+from tests.formats.gguf import random_models
 
 TEXT = "the cat sat in the inn. then the cat ate the hen.\n"
 TINY = """
@@ -73,7 +73,7 @@ def end_servers() -> None:
 
 def leave_out_numbers() -> None:
     """Lets `verify` make fewer checks in this process."""
-    from pellucid.checks import catalogue
+    from pellucid.verification.checks import catalogue
 
     catalogue.CHECKS = without_numbers(catalogue.CHECKS)
 
@@ -81,7 +81,7 @@ def leave_out_numbers() -> None:
 def without_numbers(checks: Iterable[Check]) -> tuple[Check, ...]:
     """Returns the checks without those that judge the engine's numbers: seconds, and the same for every
     file."""
-    left_out = ("pellucid.checks.engine.", "pellucid.checks.generation.")
+    left_out = ("pellucid.verification.checks.engine.", "pellucid.verification.checks.generation.")
     return tuple(check for check in checks if not check.measure.__module__.startswith(left_out))
 
 
@@ -208,7 +208,7 @@ def _write_models(folder: Path) -> None:
     (folder / "home" / "models").mkdir(parents=True)
     shutil.copy(folder / "tiny.gguf", folder / "home" / "models" / "smollm2.gguf")
     shutil.copytree(folder / "hf", folder / "home" / "models" / "org--small")
-    words = (Path(__file__).parents[2] / "pellucid" / "presets" / "abcd.toml").read_bytes()
+    words = (Path(__file__).parents[2] / "pellucid" / "config/presets" / "abcd.toml").read_bytes()
     (folder / "words.toml").write_bytes(words)
     shutil.copytree(folder / "hf", folder / "pickled")
     weights = load_file(folder / "pickled" / "model.safetensors")

@@ -46,7 +46,7 @@ class Disk:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        from pellucid import files
+        from pellucid.base import files
 
         with contextlib.ExitStack() as stack:
             for name in CALLS:
@@ -119,7 +119,7 @@ def save_pretrained() -> None:
 
 def write_trace() -> None:
     import pellucid
-    from pellucid.workbench.tracing import write_trace
+    from pellucid.explanation.tracing import write_trace
 
     model = pellucid.load("ours")
     write_trace(model, model.trace("the cat sat in the inn"), Path("new.json"))
@@ -129,7 +129,7 @@ def fetch_from_hub() -> None:
     """The download brings a model that is here already."""
     import shutil
 
-    from pellucid.interop import fetch
+    from pellucid.formats import fetch
 
     def arrived(program: str, arguments: Sequence[str], *_: Any) -> tuple[int, str]:
         Path(arguments[1]).mkdir()

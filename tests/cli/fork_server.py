@@ -369,7 +369,7 @@ def _named(place: str) -> Callable[[], None]:
 
 def _as_command(call: Callable[[], None]) -> int:
     """Returns the exit code of a call from Python: what it raises must be an error for people."""
-    from pellucid.errors import PellucidError
+    from pellucid.base.errors import PellucidError
 
     try:
         call()

@@ -2,7 +2,7 @@
 
 import re
 
-from pellucid.format import is_visible
+from pellucid.base.formatting import is_visible
 
 TITLE = "\x1b]0;PWNED\x07"
 """Sets a terminal's title."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from pellucid.base.errors import PellucidError, ResourceError
 from pellucid.cli.app import COMMANDS, EXIT_CODES, command_tree
-from pellucid.errors import PellucidError, ResourceError
 from pellucid.generation.settings.table import SETTINGS, IntegerSetting, NumberSetting
 from tests.cli.commands import Shell
 

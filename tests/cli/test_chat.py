@@ -15,8 +15,8 @@ import pytest
 
 import pellucid
 from tests.cli.commands import Shell
-from tests.workbench import folders
-from tests.workbench.test_model_chat import CHATML
+from tests.model import folders
+from tests.model.test_model_chat import CHATML
 
 OPTIONS = ("--max-new-tokens", "4", "--temperature", "1.5", "--top-p", "1", "--seed", "3")
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pellucid.cards.choices import families
+from pellucid.explanation.choices import families
 from tests.cli.commands import Shell
 
 

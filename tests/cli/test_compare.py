@@ -14,18 +14,18 @@ import typer
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
+from pellucid.base.errors import FileError, PellucidError, UsageError
 from pellucid.cli.compare import compare
 from pellucid.config import preset_text
-from pellucid.errors import FileError, PellucidError, UsageError
-from pellucid.explain.trace import Trace
-from pellucid.explain.trace_file import write
-from pellucid.interop import gguf, huggingface
-from pellucid.judge import name_table, recorded
-from pellucid.judge.recorded import RecordedValue
+from pellucid.explanation.trace import Trace
+from pellucid.explanation.trace_file import write
+from pellucid.formats import gguf, huggingface
+from pellucid.named_model import load
 from pellucid.reference.training import forward
-from pellucid.workbench import load
-from pellucid.workbench.compare import _check_same_sizes
-from tests.interop.gguf import random_models
+from pellucid.verification import foreign_values, name_table
+from pellucid.verification.compare import _check_same_sizes
+from pellucid.verification.foreign_values import RecordedValue
+from tests.formats.gguf import random_models
 from tests.reference.models import CONFIGS, IDS, weights
 
 APP = typer.Typer()
@@ -146,7 +146,7 @@ def test_bfloat16_is_read_from_both_kinds_of_file(tmp_path: Path) -> None:
     save_tensors({"x": torch.tensor(kept).to(torch.bfloat16)}, tmp_path / "x.safetensors")
     np.savez(tmp_path / "x.npz", x=bits.view("V2"), y=kept, z=kept.astype(np.float32))
     for file in ("x.safetensors", "x.npz"):
-        for name, found in recorded.read_arrays(tmp_path / file).items():
+        for name, found in foreign_values.read_arrays(tmp_path / file).items():
             assert found.type == "bfloat16", name
             assert (found.value == kept).all()
 
@@ -290,10 +290,10 @@ class Bomb:
 def test_python_objects_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.array([Bomb(tmp_path / "canary")], dtype=object))
     with pytest.raises(FileError, match="Python objects"):
-        recorded.read_arrays(tmp_path / "x.npz")
+        foreign_values.read_arrays(tmp_path / "x.npz")
     (tmp_path / "y.npz").write_bytes(pickle.dumps(Bomb(tmp_path / "canary")))
     with pytest.raises(FileError, match=r"cannot be read as \.npz"):
-        recorded.read_arrays(tmp_path / "y.npz")
+        foreign_values.read_arrays(tmp_path / "y.npz")
     assert not (tmp_path / "canary").exists()
 
 
@@ -305,7 +305,7 @@ def test_a_file_that_claims_more_than_it_holds_is_refused(tmp_path: Path) -> Non
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("x.npy", head.getvalue() + bytes(16))
     with pytest.raises(FileError, match="has 144 bytes"):
-        recorded.read_arrays(tmp_path / "x.npz")
+        foreign_values.read_arrays(tmp_path / "x.npz")
     with zipfile.ZipFile(tmp_path / "y.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", bytes(2**20))
     data = bytearray((tmp_path / "y.npz").read_bytes())
@@ -313,10 +313,10 @@ def test_a_file_that_claims_more_than_it_holds_is_refused(tmp_path: Path) -> Non
     data[central + 24 : central + 28] = (0xFFFFFFF0).to_bytes(4, "little")
     (tmp_path / "y.npz").write_bytes(bytes(data))
     with pytest.raises(FileError):
-        recorded.read_arrays(tmp_path / "y.npz")
+        foreign_values.read_arrays(tmp_path / "y.npz")
 
 
-@pytest.mark.parametrize("suffix", recorded.SUFFIXES)
+@pytest.mark.parametrize("suffix", foreign_values.SUFFIXES)
 def test_damaged_bytes_raise_nothing_but_our_errors(tmp_path: Path, suffix: str) -> None:
     good = tmp_path / f"good{suffix}"
     values = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "y": np.arange(3)}
@@ -332,7 +332,7 @@ def test_damaged_bytes_raise_nothing_but_our_errors(tmp_path: Path, suffix: str)
             broken[place] = random.integers(256)
         bad.write_bytes(bytes(broken))
         with contextlib.suppress(FileError):
-            recorded.read_arrays(bad)
+            foreign_values.read_arrays(bad)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pellucid.interop import huggingface
-from pellucid.judge.name_table import read_table
+from pellucid.formats import huggingface
+from pellucid.verification.name_table import read_table
 from tests.cli.commands import Shell, without_numbers
-from tests.interop.gguf import random_models
+from tests.formats.gguf import random_models
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "compare-your-model.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(python|toml|text)\n(.*?)\n```", PAGE, re.DOTALL)

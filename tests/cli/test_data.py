@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from pellucid.base.errors import ConfigError, FileError, UsageError
 from pellucid.cli.data import _lines, app
 from pellucid.data.prepare import EncodingProgress
-from pellucid.errors import ConfigError, FileError, UsageError
 from tests.data.small_corpora import copy_of_prepared, text_file, tokenizer_folder
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.checks.catalogue import CHECKS
 from pellucid.cli.app import command_tree, leaf_commands
 from pellucid.cli.examples import EXAMPLES
+from pellucid.learning.sheets.file import write_sheet
 from pellucid.server.http.listen import SignalledServer
-from pellucid.sheets.file import write_sheet
+from pellucid.verification.checks.catalogue import CHECKS
 from tests.cli import container
 from tests.cli.commands import Shell
 from tests.cli.test_export import save_tiny
-from tests.interop.test_pickled import pickled_folder
-from tests.sheets.by_hand import answer
-from tests.workbench import folders
-from tests.workbench.test_model_chat import CHATML
+from tests.formats.test_pickled import pickled_folder
+from tests.learning.sheets.by_hand import answer
+from tests.model import folders
+from tests.model.test_model_chat import CHATML
 
 FIRST = ("train", "tokenizer train", "data prepare", "trace")
 """The commands whose examples write the files that other examples name."""
@@ -32,9 +32,9 @@ async def end_at_once(server: SignalledServer) -> None:
 def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pellucid.server.explore.open_browser", lambda address: True)
+    monkeypatch.setattr("pellucid.server.explorer.serve.open_browser", lambda address: True)
     monkeypatch.setattr("pellucid.server.http.listen.SignalledServer.main_loop", end_at_once)
-    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", container.without_numbers(CHECKS))
+    monkeypatch.setattr("pellucid.verification.checks.catalogue.CHECKS", container.without_numbers(CHECKS))
     return Shell(capsys, monkeypatch)
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import pellucid
-from pellucid.errors import UsageError
-from pellucid.explain.trace_file import write
+from pellucid.base.errors import UsageError
+from pellucid.explanation.trace_file import write
 from tests.cli.commands import Shell
-from tests.explain.test_flatten import make_trace
+from tests.explanation.test_flatten import make_trace
 
 AT = "blocks.2.resid_post[t=1,c=2]"
 

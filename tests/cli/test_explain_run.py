@@ -121,7 +121,7 @@ def test_with_a_prompt_it_is_the_newest_model_that_is_explained(run: Path, shell
 def test_a_usage_error_is_reported_before_any_work(
     arguments: tuple[str, ...], words: str, run: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "pellucid.training.history.rebuild.PastRun.rebuild"
+    name = "pellucid.verification.runs.rebuild.PastRun.rebuild"
     monkeypatch.setattr(name, lambda *_: pytest.fail("it was replayed"))
     done = shell("explain", run, *arguments)
     assert done.code == 2 and words in done.err and done.out == "", done.err

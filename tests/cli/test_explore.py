@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import pellucid
-from pellucid.server import explore as serving
+from pellucid.server.explorer import serve as serving
 from tests.cli.commands import Shell
 
 COMMAND = [sys.executable, "-P", "-m", "pellucid.cli", "explore"]

@@ -10,15 +10,15 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from pellucid.base.errors import FileError
+from pellucid.base.quantized import Scheme
 from pellucid.cli.export import export
 from pellucid.cli.import_ import import_
 from pellucid.config import ModelConfig
-from pellucid.errors import FileError
-from pellucid.interop import huggingface, model_folder
-from pellucid.interop.quantizing import quantize_pretrained
-from pellucid.interop.resolve import open_model
-from pellucid.pretrained import Pretrained, Provenance
-from pellucid.quantized import Scheme
+from pellucid.formats import huggingface, model_folder
+from pellucid.formats.pretrained import Pretrained, Provenance
+from pellucid.formats.quantizing import quantize_pretrained
+from pellucid.formats.resolve import open_model
 from pellucid.text.tokenizer import Special
 from pellucid.text.word_level import WordTokenizer
 
@@ -201,7 +201,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next(
     to: str, place: str, begin: str, tmp_path: Path
 ) -> None:
     script = (
-        "import os, signal; from pathlib import Path; from pellucid.interop import folder\n"
+        "import os, signal; from pathlib import Path; from pellucid.formats import folder\n"
         f"with folder.{begin}(Path({str(tmp_path / place)!r}), False, print):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -16,15 +16,15 @@ from torch import Tensor
 
 import pellucid
 from pellucid.cli.generate import MOST_INPUT
-from pellucid.generation import engine
+from pellucid.generation import scheduler
 from pellucid.generation.handle import Handle
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.request import Completion, Token
 from pellucid.generation.samplers.chain import ChainState, Chosen
-from pellucid.workbench import Model
+from pellucid.model import Model
 from tests.cli.commands import Done, Shell
-from tests.interop.gguf import random_models
-from tests.workbench import folders
+from tests.formats.gguf import random_models
+from tests.model import folders
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -188,7 +188,7 @@ def test_an_answer_ends_with_the_turn_which_is_not_printed(
     def choose(logits: Tensor, states: list[ChainState], **_: object) -> list[Chosen]:
         return [Chosen(ids[len(state.new)]) for state in states]
 
-    monkeypatch.setattr(engine, "choose", choose)
+    monkeypatch.setattr(scheduler, "choose", choose)
     assert shell("generate", talker, "22+1?", "--chat") == Done(0, "23\n", "")
     data = json.loads(shell("generate", talker, "22+1?", "--chat", "--json").out)
     assert data["finish"] == "stop" and data["ids"] == ids

@@ -8,11 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from pellucid.base.errors import FileError
 from pellucid.cli.get import _progress, get
 from pellucid.cli.models import list_models
-from pellucid.errors import FileError
-from pellucid.interop import fetch
-from pellucid.interop.fetch import DownloadProgress, Fetched, Report
+from pellucid.formats import fetch
+from pellucid.formats.fetch import DownloadProgress, Fetched, Report
 from tests.cli.test_export import save_tiny
 
 app = typer.Typer()

@@ -8,12 +8,12 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from pellucid.cards import probe
 from pellucid.cli.inspect import inspect
 from pellucid.config import ModelConfig
-from pellucid.workbench import Model
-from tests.cards.trained import TEXT, read_as, train
+from pellucid.explanation.probe import probe
+from pellucid.model import Model
 from tests.cli.test_export import save_tiny
+from tests.explanation.probe.trained import TEXT, read_as, train
 
 app = typer.Typer()
 app.command("inspect")(inspect)

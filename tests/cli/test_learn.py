@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.lessons.ladder import find_lesson, lesson_sheets, lessons
-from pellucid.sheets.file import fill_key
-from pellucid.sheets.mark import mark_sheet
-from pellucid.sheets.record import record_marking
+from pellucid.learning.lessons.ladder import find_lesson, lesson_sheets, lessons
+from pellucid.learning.sheets.file import fill_key
+from pellucid.learning.sheets.history import record_marking
+from pellucid.learning.sheets.mark import mark_sheet
 from tests.cli.commands import Shell
 
 

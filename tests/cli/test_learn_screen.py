@@ -8,8 +8,8 @@ import pytest
 import typer
 
 from pellucid.cli.learn_screen import LessonScreen
-from pellucid.lessons.ladder import find_lesson
-from pellucid.sheets.record import read_record
+from pellucid.learning.lessons.ladder import find_lesson
+from pellucid.learning.sheets.history import read_record
 
 Read = Callable[..., list[str]]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from pellucid.base.formatting import format_clock
 from pellucid.cli import live
 from pellucid.cli.live import LiveView, PlainView
 from pellucid.cli.progress import RunProgress
 from pellucid.cli.terminal import SafeStream
-from pellucid.format import format_clock
 from pellucid.training.events import Ended, EndReason, Event, Rescheduled, Skipped
 from pellucid.training.history.log import read
 from tests.training.sample_events import evaluated, events, folder, started, stepped

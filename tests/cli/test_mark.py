@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.sheets.file import read_sheet, write_sheet
-from pellucid.sheets.record import Skill, read_record
-from pellucid.sheets.sheet import Sheet
+from pellucid.learning.sheets.file import read_sheet, write_sheet
+from pellucid.learning.sheets.history import Skill, read_record
+from pellucid.learning.sheets.sheet import Sheet
 from tests.cli.commands import Shell
-from tests.sheets.by_hand import KEY, SHEET, answer, answer_only
+from tests.learning.sheets.by_hand import KEY, SHEET, answer, answer_only
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pellucid.figures import png
-from pellucid.figures.figure import Figure, Section
-from pellucid.figures.file import FIGURE_FILE
-from pellucid.figures.inline import DARK
-from pellucid.figures.page import write_page
-from pellucid.figures.svg import tile, write_svg
-from pellucid.figures.svg.marks import hex_color
+from pellucid.report import png
+from pellucid.report.figure import Figure, Section
+from pellucid.report.file import FIGURE_FILE
+from pellucid.report.inline import DARK
+from pellucid.report.page import write_page
+from pellucid.report.svg import tile, write_svg
+from pellucid.report.svg.marks import hex_color
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.history.charts import curve_charts
 from pellucid.training.history.curves import RunCurves, run_curves

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pellucid.figures.chart import Axis, Heatmap
-from pellucid.figures.svg.marks import hex_color
+from pellucid.report.chart import Axis, Heatmap
+from pellucid.report.svg.marks import hex_color
 from pellucid.training.history.charts import COLUMNS, LAYERS_SIZE
 from tests.cli.commands import Shell
 from tests.training.history.test_layers import line

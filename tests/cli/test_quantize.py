@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import pellucid
+from pellucid.base.quantized import QuantizedWeight
 from pellucid.evaluation.quantization.bill_file import read_bill
 from pellucid.evaluation.quantization.text import format_bill
-from pellucid.quantized import QuantizedWeight
-from pellucid.workbench.model import Model
+from pellucid.model import Model
 from tests.cli.commands import Shell
 from tests.evaluation.small_models import make_model
 
@@ -133,7 +133,7 @@ def test_a_quantized_model_is_not_quantized_again(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["evaluation.quantization.bill.measure_costs", "interop.model_folder.write_table"]
+    "place", ["evaluation.quantization.bill.measure_costs", "formats.model_folder.write_table"]
 )
 def test_an_interrupt_leaves_nothing_half_written(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str

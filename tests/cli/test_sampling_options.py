@@ -9,8 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 import pellucid
+from pellucid.base.errors import FileError, UsageError
 from pellucid.cli.sampling_options import GivenSampling, with_sampling
-from pellucid.errors import FileError, UsageError
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.settings.table import SETTINGS
 

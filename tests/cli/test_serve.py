@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from pellucid.server import serve as serving
 from pellucid.server.http.bind import bind, get_port
 from pellucid.server.http.key_file import VARIABLE
+from pellucid.server.openai import serve as serving
 from tests.cli.commands import Shell
 from tests.cli.test_explore import COMMAND, ENVIRONMENT, wait_until_ended
 from tests.server.served import save_model

@@ -8,9 +8,9 @@ import pytest
 
 import pellucid
 from pellucid.cli import sheet as command
-from pellucid.lessons.ladder import find_lesson
-from pellucid.sheets.file import fill_key, format_sheet, read_sheet
-from pellucid.sheets.make import make_sheet
+from pellucid.learning.lessons.ladder import find_lesson
+from pellucid.learning.sheets.file import fill_key, format_sheet, read_sheet
+from pellucid.learning.sheets.make import make_sheet
 from tests.cli.commands import Done, Shell
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import pellucid
 from tests.cli.commands import Shell
-from tests.workbench import folders
+from tests.model import folders
 
 OPTIONS = ("--max-new-tokens", "5", "--seed", "3")
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from pellucid.cli.terminal import print_warnings
-from pellucid.interop import gguf
-from pellucid.interop.resolve import open_model
+from pellucid.formats import gguf
+from pellucid.formats.resolve import open_model
 from tests.cli import container
 from tests.cli.container import TINY
 from tests.cli.fork_server import Done
@@ -449,7 +449,7 @@ def test_a_model_s_own_text_is_exact_in_a_pipe_and_escaped_on_a_terminal(work: P
 
 
 def open_toml(path: Path) -> Any:
-    from pellucid.interop.resolve import open_model
+    from pellucid.formats.resolve import open_model
 
     return open_model(path)
 
@@ -459,7 +459,7 @@ def open_toml(path: Path) -> Any:
 
 def test_repr_of_what_came_from_a_file_is_escaped(tmp_path: Path) -> None:
     import pellucid
-    from pellucid.errors import FileError
+    from pellucid.base.errors import FileError
 
     work = container.copy(container.scratch())
     for write in (words_model, gguf_name, trace):
@@ -467,8 +467,8 @@ def test_repr_of_what_came_from_a_file_is_escaped(tmp_path: Path) -> None:
     hostile = "".join(STRINGS)
     model = pellucid.load(str(work / "hostile.toml"))
     of_gguf = pellucid.load(str(work / "hostile.gguf"))
+    from pellucid.explanation.tracing import read_trace
     from pellucid.training.saving.run_folder import RunFolder
-    from pellucid.workbench.tracing import read_trace
 
     traced = model.trace("A A")
     shown: dict[str, object] = {

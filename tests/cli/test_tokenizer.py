@@ -10,8 +10,8 @@ from pellucid.data.tokens import TokenFolder
 from pellucid.text.kinds import train
 from tests.cli.commands import Shell
 from tests.data.small_corpora import copy_of_prepared
-from tests.interop.tokenizers import vocabulary
-from tests.workbench import folders
+from tests.formats.tokenizers import vocabulary
+from tests.model import folders
 
 TEXT = "The cat sat on the mat."
 

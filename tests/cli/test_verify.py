@@ -11,21 +11,21 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.checks.catalogue import select_checks
-from pellucid.checks.check import Check
-from pellucid.checks.training.runs import CHECKS as RUN_CHECKS
-from pellucid.interop import huggingface
-from pellucid.interop.rope_layout import in_layout
-from pellucid.judge.verdict import Finding, Judged, Verdict, VerifyReport
-from pellucid.model import transformer
+from pellucid.engine import transformer
+from pellucid.formats import huggingface
+from pellucid.formats.rope_layout import in_layout
 from pellucid.text.sample import SAMPLE
-from tests.checks.trained import trained
+from pellucid.verification.checks.catalogue import select_checks
+from pellucid.verification.checks.check import Check
+from pellucid.verification.checks.training.runs import CHECKS as RUN_CHECKS
+from pellucid.verification.verdict import Finding, Judged, Verdict, VerifyReport
 from tests.cli import container
 from tests.cli.commands import Shell
 from tests.faults import in_generation
-from tests.interop.gguf import random_models
+from tests.formats.gguf import random_models
+from tests.model import folders
 from tests.training import small_run_folders
-from tests.workbench import folders
+from tests.verification.checks.trained import trained
 
 CHECKS = select_checks(quick=False)
 QUICK = [check.name for check in select_checks(quick=True)]
@@ -77,7 +77,7 @@ def test_the_text_has_each_verdict_and_a_summary(shell: Shell) -> None:
 
 
 def test_details_are_shown_with_v(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", CHECKS[:1])
+    monkeypatch.setattr("pellucid.verification.checks.catalogue.CHECKS", CHECKS[:1])
     short, long = shell("verify", "abcd").out, shell("verify", "abcd", "-v").out
     assert "28 numbers" not in short and len(short.splitlines()) == 2
     assert "28 numbers  (allowed: no NaN, no Inf)" in long
@@ -99,7 +99,7 @@ def test_weights_that_are_quantized_when_a_model_is_opened_are_verified_as_such(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = [check for check in CHECKS if check.name in ("file weights", "engine weights", "gradients")]
-    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", some)
+    monkeypatch.setattr("pellucid.verification.checks.catalogue.CHECKS", some)
     done = shell("verify", folders.ours(tmp_path / "model"), "--weights", "int4", "--json")
     found = {line["check"]: line for line in lines(done.out)}
     assert done.code == 0 and "15 of them quantized here" in found["file weights"]["measured"]
@@ -108,9 +108,9 @@ def test_weights_that_are_quantized_when_a_model_is_opened_are_verified_as_such(
 
 
 def test_without_quick_every_check_is_made(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is called; what it finds is known from `tests/checks/test_catalogue.py`."""
+    """Each is called; what it finds is known from `tests/verification/checks/test_catalogue.py`."""
     called = [replace(check, measure=lambda subject: Finding(Verdict.EQUAL, "0")) for check in CHECKS]
-    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", called)
+    monkeypatch.setattr("pellucid.verification.checks.catalogue.CHECKS", called)
     found = lines(shell("verify", "abcd", "--json").out)
     assert [line["check"] for line in found] == [check.name for check in CHECKS]
 
@@ -122,7 +122,7 @@ def test_a_folder_whose_tensors_are_in_the_other_layout_exits_with_one(
 
     The checks of the engine's numbers are left out: to them these are weights like any others.
     """
-    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", container.without_numbers(CHECKS))
+    monkeypatch.setattr("pellucid.verification.checks.catalogue.CHECKS", container.without_numbers(CHECKS))
     made = trained()
     _, turned = in_layout(made.config, made.weights, "pairs")
     huggingface.write(tmp_path / "broken", replace(made, weights=turned))
@@ -182,7 +182,7 @@ def test_the_json_of_a_bug_has_its_place_and_its_message(
 ) -> None:
     found = Finding(Verdict.BUG, "1 [bold]", "logits[t=0]", "two\n[red]lines[/]")
     check = Check("made [up]", "a claim [with marks]", "none", lambda subject: found, Judged.MACHINE)
-    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", (check,))
+    monkeypatch.setattr("pellucid.verification.checks.catalogue.CHECKS", (check,))
     done = shell("verify", "abcd", "--json")
     assert done.code == 1
     (line,) = lines(done.out)
@@ -260,7 +260,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_of_a_run_a_step_is_judged_first_and_then_its_model(
     run: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", [check for check in CHECKS if check.required])
+    monkeypatch.setattr(
+        "pellucid.verification.checks.catalogue.CHECKS", [check for check in CHECKS if check.required]
+    )
     found = lines(shell("verify", run, "--quick", "--json").out)
     assert [line["check"] for line in found] == [*(check.name for check in RUN_CHECKS), "weights"]
     assert "step 6, 72 tokens, by the specification" in found[4]["measured"]
@@ -272,7 +274,9 @@ def test_of_a_run_a_step_is_judged_first_and_then_its_model(
 def test_a_wrong_step_exits_with_one_and_names_the_gradient(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", [check for check in CHECKS if check.required])
+    monkeypatch.setattr(
+        "pellucid.verification.checks.catalogue.CHECKS", [check for check in CHECKS if check.required]
+    )
     right = transformer.linear
     monkeypatch.setattr(transformer, "linear", lambda x, weight, bias: right(x, weight.detach(), bias))
     small_run_folders.trained(tmp_path / "a")
@@ -301,7 +305,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two checks of this program, beside one of each other kind, are in the catalogue."""
     names = ("weights", "file weights", "float32", "seeds")
     some = [check for check in CHECKS if check.name in names]
-    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", some)
+    monkeypatch.setattr("pellucid.verification.checks.catalogue.CHECKS", some)
     assert {check.judges for check in some} == set(Judged)
     return ["file weights", "seeds"]
 
@@ -344,7 +348,7 @@ def test_what_self_cannot_have_is_a_usage_error(shell: Shell, arguments: list[st
 
 def test_a_fault_of_this_program_is_called_one_by_self(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     some = [check for check in CHECKS if check.name in ("weights", "sampled")]
-    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", some)
+    monkeypatch.setattr("pellucid.verification.checks.catalogue.CHECKS", some)
     in_generation.temperature_is_inverted(monkeypatch)
     done = shell("verify", "--self", "--quick")
     assert done.code == 1

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pellucid.base.errors import ConfigError, FileError
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.loader import DataLoader
 from pellucid.data.rows import Batch, Rows
 from pellucid.data.rows.mixture import Mixture
@@ -18,8 +20,6 @@ from pellucid.data.rows.streams import Streams
 from pellucid.data.rows.windows import Windows
 from pellucid.data.shard import HEAD
 from pellucid.data.tokens import TokenFolder, Tokens
-from pellucid.errors import ConfigError, FileError
-from pellucid.names import IGNORE_INDEX
 from tests.data.small_corpora import copy_of_prepared, tokens
 
 BOS = 0

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from pellucid.base.errors import FileError, PellucidError, TokenError
 from pellucid.data import batches as batching
 from pellucid.data.manifest import NAME, PROGRESS
 from pellucid.data.prepare import EncodingProgress, prepare
 from pellucid.data.tokens import TokenFolder
-from pellucid.errors import FileError, PellucidError, TokenError
 from pellucid.text.corpus import Corpus
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.tokenizer import Special

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pellucid.base.errors import ConfigError, FileError
 from pellucid.data import shard
 from pellucid.data.manifest import NAME, PROGRESS
 from pellucid.data.shard import HEAD, TAIL, Shard, ShardWriter
 from pellucid.data.tokens import TokenFolder
-from pellucid.errors import ConfigError, FileError
 from tests.data.small_corpora import copy_of_prepared, tokenizer_folder
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from pellucid.config import preset
 from pellucid.data.sources.generated import spaced_words
+from pellucid.model import Model
 from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Special, Tokenizer
-from pellucid.workbench.model import Model
 from tests.data.small_corpora import WORDS
 
 

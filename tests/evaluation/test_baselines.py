@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pellucid.corpora import stories
+from pellucid.data.generated import stories
 from pellucid.data.sources.generated import HELD_OUT
 from pellucid.evaluation import baselines
 from pellucid.evaluation.baselines import TokenCounts

@@ -13,11 +13,11 @@ from pellucid import TokenError, UsageError
 from pellucid.config import ModelConfig
 from pellucid.evaluation import continuations
 from pellucid.evaluation.continuations import encode_pair, score_continuations
-from pellucid.pretrained import Pretrained
+from pellucid.formats.pretrained import Pretrained
+from pellucid.model import Model
 from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Special, Tokenizer
-from pellucid.workbench import Model
-from tests.workbench import folders
+from tests.model import folders
 
 CHOICES: dict[str, dict[str, Any]] = {
     "rotary": {"positions": "rope"},

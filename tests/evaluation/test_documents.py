@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pellucid.corpora import stories
+from pellucid.base.errors import ConfigError, FileError, PellucidError, TokenError, UsageError
+from pellucid.data.generated import stories
 from pellucid.data.sources.generated import EXAMPLES, HELD_OUT, STORIES, spaced_words
 from pellucid.data.tokens import TokenFolder
-from pellucid.errors import ConfigError, FileError, PellucidError, TokenError, UsageError
 from pellucid.evaluation.documents import EncodedDocument, Limit, parse_limit, read_documents
+from pellucid.model import Model
 from pellucid.text.tokenizer import Special
 from pellucid.text.word_level import CharacterTokenizer
-from pellucid.workbench.model import Model
 from tests.data.small_corpora import prepared, text_file
 from tests.evaluation.small_models import bpe, make_model, make_stories_model, with_bos, write
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.corpora import stories
+from pellucid.base.errors import UsageError
+from pellucid.data.generated import stories
 from pellucid.data.sources.generated import HELD_OUT
 from pellucid.data.sources.validation import validate_documents
 from pellucid.data.tokens import TokenFolder
-from pellucid.errors import UsageError
 from pellucid.evaluation.baselines import TokenCounts
 from pellucid.evaluation.documents import EncodedDocument, Limit, read_documents
 from pellucid.evaluation.evaluation import (
@@ -22,7 +22,7 @@ from pellucid.evaluation.evaluation import (
     summarize_document,
 )
 from pellucid.evaluation.loss import compute_loss
-from pellucid.evaluation.record import (
+from pellucid.evaluation.result import (
     N_SURPRISALS,
     SURPRISAL_WIDTH,
     DocumentSummary,
@@ -30,9 +30,9 @@ from pellucid.evaluation.record import (
     ModelEvaluation,
 )
 from pellucid.evaluation.scoring import DocumentScores
+from pellucid.model import Model
 from pellucid.text.tokenizer import Special
 from pellucid.text.word_level import CharacterTokenizer
-from pellucid.workbench.model import Model
 from tests.data.small_corpora import prepared, text_file
 from tests.evaluation.small_models import bpe, make_model, make_stories_model, with_bos, write
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import FileError, UsageError
+from pellucid.base.errors import FileError, UsageError
 from pellucid.evaluation.evaluation_file import (
     check_evaluation_output,
     format_evaluation_json,
     read_evaluation,
     write_evaluation,
 )
-from pellucid.evaluation.record import (
+from pellucid.evaluation.result import (
     N_SURPRISALS,
     DocumentSummary,
     Estimate,

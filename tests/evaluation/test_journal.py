@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 from pellucid.evaluation.journal import HEADER, JournalFile, journal_path
 from pellucid.evaluation.scoring import TargetScores
 

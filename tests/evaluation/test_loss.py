@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.evaluation import loss
 from pellucid.evaluation.loss import bits_per_byte, compute_loss, fraction_learned, gap_to_floor
-from pellucid.names import IGNORE_INDEX
 
 NO = IGNORE_INDEX
 LOG_PROBS = torch.tensor([0.25, 0.5, 0.25]).log()

@@ -20,8 +20,8 @@ from pellucid.evaluation.multiple_choice import (
     summarize_choices,
 )
 from pellucid.evaluation.task_result import TaskResult
+from pellucid.model import Model
 from pellucid.text.kinds import train
-from pellucid.workbench import Model
 
 GOOD: dict[str, Any] = {"question": "Which?", "choices": ["this", "that"], "answer": 1}
 

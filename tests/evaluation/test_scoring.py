@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import ConfigError, UsageError
+from pellucid.base.errors import ConfigError, UsageError
+from pellucid.engine.taps import edit
 from pellucid.evaluation import scoring
 from pellucid.evaluation.documents import EncodedDocument, read_documents
 from pellucid.evaluation.scoring import (
@@ -19,8 +20,7 @@ from pellucid.evaluation.scoring import (
     score_targets,
     stream_hidden_states,
 )
-from pellucid.model.taps import edit
-from pellucid.workbench.model import Model
+from pellucid.model import Model
 from tests.evaluation.small_models import make_model, with_bos, write
 
 TEXT = "the cat sat on a naïve mat — 42 times"
@@ -81,8 +81,8 @@ def test_a_document_has_the_same_scores_beside_any_others() -> None:
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_log_likelihoods_are_those_of_transformers(tmp_path: Path, family: str) -> None:
-    from pellucid.workbench.opening import load
-    from tests.interop.huggingface.models import CONTEXT, random_model
+    from pellucid.named_model import load
+    from tests.formats.huggingface.models import CONTEXT, random_model
 
     theirs, write_folder = random_model(family, 0, **{CONTEXT[family]: 32})
     ours = load(write_folder(tmp_path, dtype="float32"))
@@ -99,7 +99,7 @@ def test_log_likelihoods_are_those_of_transformers(tmp_path: Path, family: str) 
 def test_log_likelihoods_of_a_real_model_are_those_of_transformers(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    from pellucid.workbench.opening import load
+    from pellucid.named_model import load
 
     ours = load(os.environ["PELLUCID_SMOLLM2"])
     ours.save_pretrained(tmp_path / "theirs")

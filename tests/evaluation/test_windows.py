@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.evaluation.documents import EncodedDocument
 from pellucid.evaluation.windows import (
     MAX_WINDOW,

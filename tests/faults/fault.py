@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pellucid.judge.verdict import Finding, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]

@@ -8,19 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pellucid.interop import gguf, model_folder
-from pellucid.interop.quantizing import quantize_pretrained
-from pellucid.pretrained import Pretrained
-from pellucid.quantized import Scheme
+from pellucid.base.quantized import Scheme
+from pellucid.formats import gguf, model_folder
+from pellucid.formats.pretrained import Pretrained
+from pellucid.formats.quantizing import quantize_pretrained
 from tests.agreement.engines import DIFFERENT, FAMILY
-from tests.checks.trained import trained
 from tests.faults.loaded import quantized
-from tests.interop.gguf import random_models
-from tests.interop.huggingface.models import FAMILIES, random_model
-from tests.interop.tokenizers import bpe_file
+from tests.formats.gguf import random_models
+from tests.formats.huggingface.models import FAMILIES, random_model
+from tests.formats.tokenizers import bpe_file
+from tests.model import folders
 from tests.small_choices import small
 from tests.training.small_run_folders import trained as train_run
-from tests.workbench import folders
+from tests.verification.checks.trained import trained
 
 Write = Callable[[Path], Path]
 """Writes a model into a new folder and returns its path."""

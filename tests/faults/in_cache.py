@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pellucid.engine import cache, layer_cache, transformer
+from pellucid.engine.attentions.linear import RunningSumCache
+from pellucid.engine.attentions.softmax import SoftmaxAttention
+from pellucid.engine.cache import Cache
+from pellucid.engine.layer_cache import Int8Cache, KeyValueCache, SlotCache
+from pellucid.engine.transformer import Transformer
 from pellucid.generation import slots
-from pellucid.model import cache, layer_cache, transformer
-from pellucid.model.attentions.linear import RunningSumCache
-from pellucid.model.attentions.softmax import SoftmaxAttention
-from pellucid.model.cache import Cache
-from pellucid.model.layer_cache import Int8Cache, KeyValueCache, SlotCache
-from pellucid.model.transformer import Transformer
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
 from tests.faults.fault import Patch, fault
@@ -57,7 +57,7 @@ def values_are_written_where_keys_of_the_next_chunk_go(patch: Patch) -> None:
     patch.setattr(KeyValueCache, "write", wrong)
 
 
-@fault("state", subject="llama", check="scheduled", at="model/cache.py: reserve")
+@fault("state", subject="llama", check="scheduled", at="engine/cache.py: reserve")
 def cropped_row_keeps_its_length(patch: Patch) -> None:
     """Cropping forgets the tokens but not how many there were."""
     right = Cache.crop
@@ -98,7 +98,7 @@ def prefix_of_another_text_is_reused(patch: Patch) -> None:
     patch.setattr(slots, "count_equal", lambda one, other: min(len(one), len(other)))
 
 
-@fault("state", subject="qwen3", check="scheduled", at="model/cache.py: reserve")
+@fault("state", subject="qwen3", check="scheduled", at="engine/cache.py: reserve")
 def a_slot_is_reused_without_a_reset(patch: Patch) -> None:
     """A slot that is taken again keeps the length of its last text in the cache."""
 

@@ -1,7 +1,7 @@
 """Faults of another program, whose arrays `compare` judges: every value recorded, or the hidden states alone.
 
 The program is a Llama in plain PyTorch; each fault replaces one of its parts, in each type in which it must
-be named. What hidden states cannot decide is in `tests/judge/test_decidable.py`.
+be named. What hidden states cannot decide is in `tests/verification/test_decidable.py`.
 """
 
 import re
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from pellucid.judge.verdict import Finding
+from pellucid.verification.verdict import Finding
 from tests.faults.fault import Patch, fault
 from tests.faults.subjects import SUBJECTS, Subject
-from tests.judge.stranger_llama import BUGS, EVERYTHING, HIDDEN_STATES, TYPES, Parts, compare_run
+from tests.verification.stranger_llama import BUGS, EVERYTHING, HIDDEN_STATES, TYPES, Parts, compare_run
 
 PLANTED: dict[str, Parts] = {}
 """The part that is replaced, under the key "parts"."""

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.interop.gguf import rope_scaling, writing
-from pellucid.interop.gguf.architectures import llama as gguf_llama
-from pellucid.interop.huggingface import families
-from pellucid.interop.huggingface import reading as huggingface_reading
-from pellucid.interop.huggingface.families import llama, mistral
+from pellucid.formats.gguf import rope_scaling, writing
+from pellucid.formats.gguf.architectures import llama as gguf_llama
+from pellucid.formats.huggingface import families
+from pellucid.formats.huggingface import reading as huggingface_reading
+from pellucid.formats.huggingface.families import llama, mistral
 from pellucid.parts.positions import alibi, learned, rope_yarn
 from tests.faults import loaded
 from tests.faults.fault import Patch, fault

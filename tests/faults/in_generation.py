@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from pellucid.engine.dropout import Dropout
+from pellucid.engine.transformer import Transformer
+from pellucid.evaluation.score import Score
 from pellucid.generation import handle, output, slots
 from pellucid.generation.samplers import chain, drawn_token
 from pellucid.generation.samplers.row_operations import ROW_OPERATIONS
-from pellucid.generation.strategies import beam, beams, sample, speculate, strategy
-from pellucid.model.dropout import Dropout
-from pellucid.model.transformer import Transformer
+from pellucid.generation.strategies import beam_search, beam_slots, sample, speculative_slots, strategy
+from pellucid.model import Model
 from pellucid.parts.samplers.banned_tokens import BannedTokens
 from pellucid.parts.samplers.frequency_penalty import FrequencyPenalty
 from pellucid.parts.samplers.logit_bias import LogitBias
@@ -26,12 +28,10 @@ from pellucid.parts.samplers.repetition_penalty import RepetitionPenalty
 from pellucid.parts.samplers.temperature import Temperature
 from pellucid.parts.samplers.top_p import TopP
 from pellucid.parts.samplers.typical_p import TypicalP
-from pellucid.workbench.model import Model
-from pellucid.workbench.score import Score
 from tests.faults.fault import Patch, fault
 from tests.faults.subjects import SUBJECTS, Subject, verify_model, void
-from tests.interop.gguf import random_models
-from tests.workbench import folders
+from tests.formats.gguf import random_models
+from tests.model import folders
 
 Wrong = Callable[..., Any]
 sampled = functools.partial(fault, "generation", check="sampled")
@@ -412,7 +412,7 @@ def beams_keep_their_slots(patch: Patch) -> None:
         if len(self.rows) > 1:
             self.rows[0].slot, self.rows[1].slot = self.rows[1].slot, self.rows[0].slot
 
-    around(patch, beams.Beams, "_continue", wrong)
+    around(patch, beam_slots.Beams, "_continue", wrong)
 
 
 def _scale_penalty(patch: Patch, times: float) -> None:
@@ -420,7 +420,7 @@ def _scale_penalty(patch: Patch, times: float) -> None:
         right(self, *args)
         self.search.length_penalty *= times
 
-    around(patch, beams.Beams, "__init__", wrong)
+    around(patch, beam_slots.Beams, "__init__", wrong)
 
 
 @generated(subject="llama", at="beams.score[choice=…")
@@ -444,7 +444,7 @@ def beams_continue_the_first_one_only(patch: Patch) -> None:
         first[1:] -= 1e3 * math.log(2)
         return right(self, torch.cat((scores[:1], first[1:])), find_end)
 
-    around(patch, beam.BeamSearch, "step", wrong)
+    around(patch, beam_search.BeamSearch, "step", wrong)
 
 
 # ---- proposed tokens
@@ -462,7 +462,7 @@ def proposals_are_accepted_unseen(patch: Patch) -> None:
         if not proposed:
             yield first
 
-    around(patch, speculate, "draw_while_accepted", wrong)
+    around(patch, speculative_slots, "draw_while_accepted", wrong)
 
 
 @generated(subject="gpt2", at="generated[request=lookup…")
@@ -475,7 +475,7 @@ def rejected_proposals_stay_in_the_cache(patch: Patch) -> None:
             inner.setattr(slot, "crop", lambda length: None)
             right(self, row, *args)
 
-    around(patch, speculate.Speculate, "_append", wrong)
+    around(patch, speculative_slots.Speculate, "_append", wrong)
 
 
 # ---- a full context

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.interop import model_folder
-from pellucid.model import attention, transformer
-from pellucid.pretrained import LazyWeights
+from pellucid.engine import attention, transformer
+from pellucid.formats import model_folder
+from pellucid.formats.pretrained import LazyWeights
 from pellucid.text.standard import StandardTokenizer
 from tests.agreement import other_activation
 from tests.faults.fault import Patch, fault

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pellucid.model import attention, chunked_loss, linear, positions, residuals, transformer
-from pellucid.model.attentions.linear import LinearAttention
-from pellucid.model.attentions.softmax import SoftmaxAttention
-from pellucid.model.block import Block
-from pellucid.model.taps import current_watcher, is_explicit
+from pellucid.engine import attention, chunked_loss, linear, positions, residuals, transformer
+from pellucid.engine.attentions.linear import LinearAttention
+from pellucid.engine.attentions.softmax import SoftmaxAttention
+from pellucid.engine.block import Block
+from pellucid.engine.taps import current_watcher, is_explicit
 from tests.agreement import other_activation
 from tests.faults.fault import Patch, fault
 

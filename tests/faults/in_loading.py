@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from pellucid.dtypes import decode
-from pellucid.interop.gguf import container, quants
-from pellucid.interop.huggingface import families
-from pellucid.interop.huggingface import reading as huggingface_reading
-from pellucid.interop.huggingface.families import bloom, gpt2, llama
-from pellucid.model import transformer
+from pellucid.base.dtypes import decode
+from pellucid.engine import transformer
+from pellucid.formats.gguf import container, quants
+from pellucid.formats.huggingface import families
+from pellucid.formats.huggingface import reading as huggingface_reading
+from pellucid.formats.huggingface.families import bloom, gpt2, llama
 from pellucid.reference.op import Array
 from tests.faults import loaded
 from tests.faults.fault import Patch, fault

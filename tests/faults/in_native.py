@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.model.quantized_tensor import QuantizedTensor
-from pellucid.native import decoder
-from pellucid.native.decoder import NativeDecoder
-from pellucid.native.library import load_library
-from pellucid.native.packing import block_bytes, find_packed, write_packed
+from pellucid.engine.cpu import decoder
+from pellucid.engine.cpu.decoder import NativeDecoder
+from pellucid.engine.cpu.library import load_library
+from pellucid.engine.cpu.packing import block_bytes, find_packed, write_packed
+from pellucid.engine.quantized_tensor import QuantizedTensor
 from tests.faults import in_quantization
 from tests.faults.fault import Patch, fault
 

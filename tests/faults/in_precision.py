@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pellucid.model import attention, linear, norms, positions, residuals, transformer
-from pellucid.model.attentions import softmax
-from pellucid.model.attentions.linear import LinearAttention
-from pellucid.model.positions import Rotation
+from pellucid.engine import attention, linear, norms, positions, residuals, transformer
+from pellucid.engine.attentions import softmax
+from pellucid.engine.attentions.linear import LinearAttention
+from pellucid.engine.positions import Rotation
 from tests.agreement import other_activation
 from tests.faults.fault import Patch, fault
 from tests.faults.in_kernels import replace_fused

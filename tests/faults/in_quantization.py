@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 import pellucid
-from pellucid import quantized
-from pellucid.interop import model_folder, quantized_storage, quantizing, rope_layout
-from pellucid.interop.gguf import container, quants
-from pellucid.interop.quantizing import quantize_pretrained
-from pellucid.model import linear, transformer
-from pellucid.model.quantized_tensor import QuantizedTensor
-from pellucid.quantized import QuantizedWeight, Scheme
+from pellucid.base import quantized
+from pellucid.base.quantized import QuantizedWeight, Scheme
+from pellucid.engine import linear, transformer
+from pellucid.engine.quantized_tensor import QuantizedTensor
+from pellucid.formats import model_folder, quantized_storage, quantizing, rope_layout
+from pellucid.formats.gguf import container, quants
+from pellucid.formats.quantizing import quantize_pretrained
 from pellucid.reference.op import Array
 from tests.faults import loaded
 from tests.faults.fault import Patch, fault
 from tests.faults.subjects import SUBJECTS, Subject, verify_loaded, verify_model, void
-from tests.interop.gguf import random_models
-from tests.workbench import folders
+from tests.formats.gguf import random_models
+from tests.model import folders
 
 Q, K = "blocks.0.attn.q_proj.weight", "blocks.0.attn.k_proj.weight"
 

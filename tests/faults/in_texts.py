@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
+from pellucid.engine.cache import Cache
+from pellucid.engine.transformer import Transformer
 from pellucid.generation import slots
 from pellucid.generation.constraints import token_mask, token_table
 from pellucid.generation.constraints.stories import StoryConstraint
 from pellucid.generation.ledger import token_text
 from pellucid.generation.samplers import chain, drawn_token, own_probabilities
-from pellucid.generation.strategies import sample, speculate
-from pellucid.model.cache import Cache
-from pellucid.model.transformer import Transformer
-from pellucid.server.engine import alignment
+from pellucid.generation.strategies import sample, speculative_slots
+from pellucid.server.openai.worker import alignment
 from tests.faults.fault import Patch, fault
 from tests.faults.in_generation import Wrong, around
 
@@ -126,7 +126,7 @@ def second_best_proposal_is_accepted(patch: Patch) -> None:
                 return
             yield token
 
-    around(patch, speculate, "draw_while_accepted", wrong)
+    around(patch, speculative_slots, "draw_while_accepted", wrong)
 
 
 @proposals(subject="long", at="proposals.text[wrong=1,token=2]")
@@ -144,7 +144,7 @@ def rejected_proposal_is_kept_in_the_cache(patch: Patch) -> None:
             right(self, row, *args)
         self.slots.tokens[row.slot] = self.slots.tokens[row.slot][: len(row.tokens) - 1]
 
-    around(patch, speculate.Speculate, "_append", wrong)
+    around(patch, speculative_slots.Speculate, "_append", wrong)
 
 
 @proposals(subject="gpt2", at="proposals.accepted[wrong=…")
@@ -154,13 +154,13 @@ def rejected_proposal_is_counted(patch: Patch) -> None:
     def wrong(right: Wrong, step: int, proposer: str, proposed: Sequence[int], accepted: int) -> Any:
         return right(step, proposer, proposed, min(accepted + 1, len(proposed)))
 
-    around(patch, speculate, "SpeculativeStep", wrong)
+    around(patch, speculative_slots, "SpeculativeStep", wrong)
 
 
 @proposals(subject="bloom", at="proposals.steps[wrong=0]")
 def proposals_are_never_read(patch: Patch) -> None:
     """Every text is generated as if nothing had been proposed."""
-    patch.setattr(speculate.Speculate, "drafts", lambda self: [])
+    patch.setattr(speculative_slots.Speculate, "drafts", lambda self: [])
 
 
 # ---- reused prefixes

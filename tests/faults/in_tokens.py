@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pellucid.interop import companions
-from pellucid.interop.gguf import pre_tokenizers, tokenizer
-from pellucid.pretrained import Pretrained
-from pellucid.text import chat, standard
+from pellucid.formats import companions
+from pellucid.formats.gguf import pre_tokenizers, tokenizer
+from pellucid.formats.pretrained import Pretrained
+from pellucid.text import chat_template, standard
 from tests.faults import loaded
 from tests.faults.fault import Patch, fault
 
@@ -142,24 +142,24 @@ def add_bos_token_of_a_gguf_file_ignored(patch: Patch) -> None:
 @fault("generation", subject="llama bos", check="chat template", at="generation prompt")
 def generation_prompt_missing(patch: Patch) -> None:
     """A conversation that asks for an answer does not begin it."""
-    right = chat.ChatTemplate.renders
+    right = chat_template.ChatTemplate.renders
 
     def wrong(self: Any, wanted: Sequence[tuple[Any, bool]]) -> list[str]:
         return right(self, [(messages, False) for messages, _ in wanted])
 
-    patch.setattr(chat.ChatTemplate, "renders", wrong)
+    patch.setattr(chat_template.ChatTemplate, "renders", wrong)
 
 
 @fault("generation", subject="gguf bos", check="chat template", at="chat template")
 def the_systems_message_dropped(patch: Patch) -> None:
     """The first message of a conversation is lost."""
-    right = chat.ChatTemplate.renders
+    right = chat_template.ChatTemplate.renders
 
     def wrong(self: Any, wanted: Sequence[tuple[Any, bool]]) -> list[str]:
         kept = [([m for m in messages if m["role"] != "system"], asking) for messages, asking in wanted]
         return right(self, kept)
 
-    patch.setattr(chat.ChatTemplate, "renders", wrong)
+    patch.setattr(chat_template.ChatTemplate, "renders", wrong)
 
 
 @fault("generation", subject="llama bos", check="chat template", at="chat template")
@@ -171,7 +171,7 @@ def a_template_of_another_model(patch: Patch) -> None:
         other = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
         return replace(right(*given), chat_template=other)
 
-    from pellucid.interop.huggingface import reading
+    from pellucid.formats.huggingface import reading
 
     patch.setattr(reading, "read_companions", wrong)
 
@@ -179,16 +179,16 @@ def a_template_of_another_model(patch: Patch) -> None:
 @fault("generation", subject="llama bos", check="chat template", at="chat template ids")
 def special_tokens_of_a_conversation_encoded_as_text(patch: Patch) -> None:
     """The names of the template's special tokens are encoded letter by letter."""
-    patch.setattr(chat.Chat, "_need_pieces", lambda self, token: None)
-    patch.setattr(chat.Chat, "_encode", lambda self, text, mark: self.tokenizer.encode(text))
+    patch.setattr(chat_template.Chat, "_need_pieces", lambda self, token: None)
+    patch.setattr(chat_template.Chat, "_encode", lambda self, text, mark: self.tokenizer.encode(text))
 
 
 @fault("generation", subject="gguf bos", check="chat template", at="chat template ids")
 def bos_in_front_of_a_conversation(patch: Patch) -> None:
     """The prompt of a conversation begins with a bos token that its template does not write."""
-    right = chat.Chat.prompt
+    right = chat_template.Chat.prompt
     patch.setattr(
-        chat.Chat,
+        chat_template.Chat,
         "prompt",
         lambda self, messages, asking=True: [
             self.tokenizer.id_of(self.tokenizer.special.bos), *right(self, messages, asking)

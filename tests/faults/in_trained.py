@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pellucid
-from pellucid.checks.catalogue import CHECKS
-from pellucid.checks.check import Subject as Checked
 from pellucid.config import ModelConfig
-from pellucid.judge.verdict import Finding
-from pellucid.workbench import Model
-from tests.cards.trained import TEXT, train
+from pellucid.model import Model
+from pellucid.verification.checks.catalogue import CHECKS
+from pellucid.verification.checks.check import Subject as Checked
+from pellucid.verification.verdict import Finding
+from tests.explanation.probe.trained import TEXT, train
 from tests.faults.fault import Patch, fault
 from tests.faults.subjects import SUBJECTS, Subject
 

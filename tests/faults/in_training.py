@@ -19,23 +19,23 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from pellucid.checks.training import validation_loss
-from pellucid.checks.training.run_subject import RunSubject
-from pellucid.checks.training.runs import CHECKS
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.loader import DataLoader
 from pellucid.data.rows import Batch
 from pellucid.data.rows.windows import Windows
 from pellucid.data.sources.generated import GeneratedRows
+from pellucid.engine import attention, block, chunked_loss, dropout, linear, loss, norms, transformer
+from pellucid.engine.attentions import softmax
+from pellucid.engine.taps import is_explicit
 from pellucid.evaluation import loss as evaluation_loss
-from pellucid.judge.verdict import Finding
-from pellucid.model import attention, block, chunked_loss, dropout, linear, loss, norms, transformer
-from pellucid.model.attentions import softmax
-from pellucid.model.taps import is_explicit
-from pellucid.names import IGNORE_INDEX
 from pellucid.training import evaluate, muon, objective, optimizers, step
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.state import TrainState
 from pellucid.training.weights import WeightAverage, Weights
+from pellucid.verification.checks.training import validation_loss
+from pellucid.verification.checks.training.run_subject import RunSubject
+from pellucid.verification.checks.training.runs import CHECKS
+from pellucid.verification.verdict import Finding
 from tests.faults.fault import Patch, fault
 from tests.faults.subjects import SUBJECTS, Subject
 from tests.training.small_run_folders import trained

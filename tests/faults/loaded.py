@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.interop import gguf
-from pellucid.interop.gguf import quants, writing
+from pellucid.formats import gguf
+from pellucid.formats.gguf import quants, writing
 from tests.faults.subjects import SUBJECTS, Subject, verify_model, void
-from tests.interop import tokenizers
-from tests.interop.gguf import random_models
-from tests.interop.huggingface.models import random_model
-from tests.workbench import folders
+from tests.formats import tokenizers
+from tests.formats.gguf import random_models
+from tests.formats.huggingface.models import random_model
+from tests.model import folders
 
 CHAT = (
     "{% for m in messages %}<TURN>{{ m['role'] }}\n{{ m['content'] }}<END>\n{% endfor %}"

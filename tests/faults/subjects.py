@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pellucid
-from pellucid.checks.catalogue import CHECKS
-from pellucid.checks.check import Subject as Checked
-from pellucid.judge.verdict import Finding
-from pellucid.workbench import Model
-from tests.interop.gguf import random_models
-from tests.interop.huggingface.models import FAMILIES
-from tests.workbench import folders
+from pellucid.model import Model
+from pellucid.verification.checks.catalogue import CHECKS
+from pellucid.verification.checks.check import Subject as Checked
+from pellucid.verification.verdict import Finding
+from tests.formats.gguf import random_models
+from tests.formats.huggingface.models import FAMILIES
+from tests.model import folders
 
 
 @dataclass(frozen=True)

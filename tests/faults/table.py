@@ -20,15 +20,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from pellucid.checks.check import DTYPES, Subject
-from pellucid.checks.engine.paths import judge_texts, run_fused
-from pellucid.judge.recorded import RecordedValue
-from pellucid.workbench import Model
+from pellucid.model import Model
+from pellucid.verification.checks.check import DTYPES, Subject
+from pellucid.verification.checks.engine.paths import judge_texts, run_fused
+from pellucid.verification.foreign_values import RecordedValue
 from tests.faults.drawn import table as drawn
 from tests.faults.fault import FAULTS, FOUND, KINDS, Fault
 from tests.faults.subjects import SUBJECTS
 from tests.faults.test_faults import prepare_in
-from tests.interop.gguf import random_models
+from tests.formats.gguf import random_models
 
 OUTCOMES = ("at its name", "elsewhere", "missed")
 MULTIPLES = (0.5, 1.0, 2.0, 4.0)

@@ -195,19 +195,19 @@ def test_a_figure_differs_where_it_is_printed_otherwise() -> None:
 
 def test_an_error_names_the_mutation_by_the_files_of_its_traceback() -> None:
     assert read_error(
-        "pellucid/model/norms.py", "raised TypeError in model/block.py, model/norms.py: x"
+        "pellucid/engine/norms.py", "raised TypeError in engine/block.py, engine/norms.py: x"
     ).is_own
-    assert not read_error("pellucid/model/norms.py", "raised TypeError in model/block.py: x").is_own
+    assert not read_error("pellucid/engine/norms.py", "raised TypeError in engine/block.py: x").is_own
 
 
 def test_an_import_finds_the_mutated_text_and_writes_nothing(tmp_path: Path) -> None:
-    finder = MutatedModule("pellucid/columns.py", "ANSWER = 42\n")
-    spec = finder.find_spec("pellucid.columns", None)
+    finder = MutatedModule("pellucid/base/columns.py", "ANSWER = 42\n")
+    spec = finder.find_spec("pellucid.base.columns", None)
     assert spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader)
     namespace: dict[str, object] = {}
-    exec(spec.loader.get_code("pellucid.columns"), namespace)
+    exec(spec.loader.get_code("pellucid.base.columns"), namespace)
     assert namespace["ANSWER"] == 42
-    assert finder.find_spec("pellucid.names", None) is None
+    assert finder.find_spec("pellucid.base.names", None) is None
 
 
 # ---- results
@@ -247,7 +247,7 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_nothing_is_found_of_a_subject_without_a_mutation(name: str, subjects: Path) -> None:
     if name in tiny.RUNS:
         battery.train(subjects, name)
-    assert judge("pellucid/model/norms.py", [name], {}, subjects) == (False, "")
+    assert judge("pellucid/engine/norms.py", [name], {}, subjects) == (False, "")
 
 
 @pytest.fixture(scope="module")
@@ -256,11 +256,11 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, table.prepare_subjects(folder)
 
 
-NORMS = "pellucid/model/norms.py"
+NORMS = "pellucid/engine/norms.py"
 DOCUMENTED = read_source(NORMS).splitlines()[0]
 NO_CHANGE = Mutation(1, 0, "engine", NORMS, 1, "none", 0, 0, '"""', 'r"""', DOCUMENTED)
 EPS = "rstd = 1.0f / sqrtf(sum_lanes(sum) / (float)n + nm->eps);"
-IN_C = Mutation(2, 0, "native", "pellucid/native/step.c", 1, "constant", 0, 7, "1.0f", "2.0f", EPS)
+IN_C = Mutation(2, 0, "native", "pellucid/engine/cpu/step.c", 1, "constant", 0, 7, "1.0f", "2.0f", EPS)
 
 
 @pytest.mark.torture
@@ -282,13 +282,13 @@ def test_the_process_of_a_mutation_in_c_decodes_with_the_library_of_that_mutatio
         "from pathlib import Path\n"
         "from tests.faults.drawn import kept, planted\n"
         "planted.plant(kept.read(Path(sys.argv[1]))[0], Path(sys.argv[2]))\n"
-        "from pellucid.native import library\n"
+        "from pellucid.engine.cpu import library\n"
         "print(json.dumps(library.load_library()._name))\n"
     )
     kept.write([IN_C], tmp_path / "list.tsv")
-    before = sorted(path.name for path in (ROOT / "pellucid" / "native").iterdir())
+    before = sorted(path.name for path in (ROOT / "pellucid" / "engine/cpu").iterdir())
     command = [sys.executable, "-c", code, str(tmp_path / "list.tsv"), str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=True)
     assert Path(json.loads(done.stdout)).is_relative_to(tmp_path)
     assert "2.0f / sqrtf" in (tmp_path / "native" / "step.c").read_text("utf-8")
-    assert sorted(path.name for path in (ROOT / "pellucid" / "native").iterdir()) == before
+    assert sorted(path.name for path in (ROOT / "pellucid" / "engine/cpu").iterdir()) == before

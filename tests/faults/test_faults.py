@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.checks.catalogue import CHECKS
-from pellucid.checks.engine import gpu
+from pellucid.verification.checks.catalogue import CHECKS
+from pellucid.verification.checks.engine import gpu
 from tests.faults.fault import FAULTS, FOUND, KINDS, Fault, Patch
 from tests.faults.subjects import SUBJECTS
 

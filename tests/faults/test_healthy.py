@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.checks.catalogue import CHECKS, verify
+from pellucid.verification.checks.catalogue import CHECKS, verify
 from tests.faults.healthy import HEALTHY, QUANTIZED
 
 SLOW = ("compiled", "finite differences")
@@ -16,7 +16,8 @@ SAMPLE = [*HEALTHY][::40]
 @pytest.fixture(autouse=True)
 def _without_slow_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "pellucid.checks.catalogue.CHECKS", tuple(check for check in CHECKS if check.name not in SLOW)
+        "pellucid.verification.checks.catalogue.CHECKS",
+        tuple(check for check in CHECKS if check.name not in SLOW),
     )
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from pellucid.checks.check import DTYPES
+from pellucid.verification.checks.check import DTYPES
 from tests.faults import table
-from tests.interop.gguf import random_models
+from tests.formats.gguf import random_models
 
 
 @pytest.mark.rotating

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from pellucid.config import ModelConfig
+from pellucid.engine.transformer import Transformer
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.model.transformer import Transformer
 from tests.agreement.engines import fast
 
 SIZES = {"vocab_size": 12, "context_length": 64, "n_layer": 2, "n_head": 2, "d_model": 16, "d_ff": 24}

@@ -5,9 +5,9 @@ import random
 from dataclasses import replace
 from itertools import accumulate
 
+from pellucid.generation.ledger.content import LedgerModel, LedgerSampler, describe_versions
 from pellucid.generation.ledger.entry import BeamNode, Candidate, Entry, Removal, SpeculativeStep
 from pellucid.generation.ledger.ledger import Ledger
-from pellucid.generation.ledger.record import LedgerModel, LedgerSampler, describe_versions
 from pellucid.generation.request import Completion
 from pellucid.generation.samplers.chain import draw_uniform
 from pellucid.generation.settings.sampling import Sampling

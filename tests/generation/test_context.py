@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.errors import TokenError, UsageError
+from pellucid.base.errors import TokenError, UsageError
 from pellucid.generation.context import check_fits, shorten
 from pellucid.generation.settings.sampling import DEFAULT_NEW_TOKENS, Sampling
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from pellucid.engine.cpu import library
+from pellucid.engine.cpu.decoder import NativeDecoder
+from pellucid.engine.taps import record
+from pellucid.engine.transformer import Transformer
 from pellucid.generation import first_step
 from pellucid.generation.decoders import make_decoder
 from pellucid.generation.first_step import find_wrong_step, read_tokens
-from pellucid.model.taps import record
-from pellucid.model.transformer import Transformer
-from pellucid.native import library
-from pellucid.native.decoder import NativeDecoder
-from tests.native.models import FAMILIES, make_config, make_module
+from tests.engine.cpu.models import FAMILIES, make_config, make_module
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.generation.request import MOST_PROMPT, Request, read_request
 from pellucid.generation.settings.sampling import Sampling
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from pellucid.base.errors import ResourceError
 from pellucid.config import ModelConfig
-from pellucid.errors import ResourceError
 from pellucid.generation.feed import Feed
 from pellucid.generation.slots import CacheSlots, count_equal
 from tests.agreement.engines import CHOICES, SIZES, fast

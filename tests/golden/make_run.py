@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pellucid.training.saving.manifest import VERSION
+from pellucid.formats.checkpoint_manifest import VERSION
 from tests.training.small_run_folders import trained
 
 HERE = Path(__file__).parent

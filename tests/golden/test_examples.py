@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.config import ModelConfig, preset, preset_text
-from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, train

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from pellucid.config import ModelConfig
-from pellucid.judge.mismatch import find_first_mismatch, find_mismatch
 from pellucid.parts.mlps import GeluTanh
 from pellucid.parts.norms import LayerNormConfig, RmsNormConfig
 from pellucid.parts.positions.learned import Learned
@@ -16,6 +15,7 @@ from pellucid.parts.positions.rope import Rope
 from pellucid.parts.unembeddings import LinearUnembedding
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
+from pellucid.verification.mismatch import find_first_mismatch, find_mismatch
 
 HERE = Path(__file__).parent
 ROPE_BASES = (10_000, 500_000)

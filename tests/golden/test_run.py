@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import pellucid
+from pellucid.formats.checkpoint_manifest import VERSION
 from pellucid.training.events import Stepped
 from pellucid.training.history.log import read
-from pellucid.training.history.rebuild import PastRun
 from pellucid.training.resume import recipe_to_resume, resume
-from pellucid.training.saving.manifest import VERSION
 from pellucid.training.saving.run_folder import RunFolder, Status
+from pellucid.verification.runs.rebuild import PastRun
 from tests.golden.make_run import CHANGES, HALF, HERE, WHOLE
 from tests.training.small_run_folders import trained
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.config import preset, preset_text
-from pellucid.names import IGNORE_INDEX
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.none import NoMask
 from pellucid.parts.mlps import Relu

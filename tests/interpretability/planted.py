@@ -15,8 +15,8 @@ The signal goes from head 0.0 into the keys of head 1.0 alone: its queries and v
 
 import numpy as np
 
+from pellucid.base.dtypes import Array
 from pellucid.config import ModelConfig
-from pellucid.dtypes import Array
 from pellucid.interpretability.runner import EngineRunner, Runner, SpecificationRunner
 
 V, P = 12, 32
@@ -65,7 +65,7 @@ def make_runners(config: ModelConfig, weights: dict[str, Array]) -> tuple[Runner
     """Returns a runner of each engine, both in float64."""
     import torch
 
-    from pellucid.model.transformer import Transformer
+    from pellucid.engine.transformer import Transformer
 
     module = Transformer.from_weights(config, weights, dtype=torch.float64)
     return SpecificationRunner(config, weights), EngineRunner(module)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid.engine.transformer import Transformer
 from pellucid.interpretability.diagnostics import (
     compute_singular_values,
     diagnose,
@@ -17,7 +18,6 @@ from pellucid.interpretability.diagnostics import (
 )
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, SpecificationRunner
-from pellucid.model.transformer import Transformer
 from tests.agreement.engines import CHOICES, DIFFERENT, fast
 from tests.interpretability.same_data import check_same
 from tests.reference.models import weights

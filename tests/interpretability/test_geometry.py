@@ -6,8 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from pellucid.errors import TokenError, UsageError
-from pellucid.figures.chart import Chart
+from pellucid.base.errors import TokenError, UsageError
 from pellucid.interpretability.geometry import (
     compute_cosines,
     compute_random_density,
@@ -23,6 +22,7 @@ from pellucid.interpretability.geometry import (
 )
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, SpecificationRunner
+from pellucid.report.chart import Chart
 from tests.agreement.engines import CHOICES, fast
 from tests.interpretability.same_data import check_same
 from tests.reference.models import weights

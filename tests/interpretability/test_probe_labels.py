@@ -2,7 +2,7 @@
 
 import pytest
 
-from pellucid.corpora.stories import Annotation, annotate, stories
+from pellucid.data.generated.stories import Annotation, annotate, stories
 from pellucid.interpretability.probe_labels import (
     LABELS,
     assign_control_labels,

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid.base.errors import TokenError, UsageError
 from pellucid.config import ModelConfig
-from pellucid.corpora.stories import annotate, stories, words_of
+from pellucid.data.generated.stories import annotate, stories, words_of
 from pellucid.data.sources.generated import HELD_OUT
-from pellucid.errors import TokenError, UsageError
+from pellucid.engine.transformer import Transformer
 from pellucid.interpretability.probes import (
     ProbedWords,
     ProbeResult,
@@ -19,7 +20,6 @@ from pellucid.interpretability.probes import (
 )
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, Runner, SpecificationRunner
-from pellucid.model.transformer import Transformer
 from pellucid.text.kinds import train
 from tests.interpretability.same_data import check_same
 from tests.reference.models import weights

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import TokenError, UsageError
+from pellucid.base.errors import TokenError, UsageError
+from pellucid.engine.lora import adapt
 from pellucid.interpretability.runner import EngineRunner, Patch, SpecificationRunner
-from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
-from pellucid.model.lora import adapt
+from pellucid.verification.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from tests.agreement.engines import CHOICES, COVER, DIFFERENT, IDS, Choice, config_of, fast, text
 from tests.reference.models import weights
 

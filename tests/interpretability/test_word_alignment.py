@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.corpora.stories import stories, words_of
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
+from pellucid.data.generated.stories import stories, words_of
 from pellucid.interpretability.word_alignment import find_word_tokens
 from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Tokenizer

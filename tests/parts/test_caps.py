@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward
 
+from pellucid.base.errors import ConfigError
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError
 from pellucid.reference.ops import find_op
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward

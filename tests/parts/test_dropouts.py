@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid.base.errors import ConfigError
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError
-from pellucid.model.taps import record
-from pellucid.model.transformer import Transformer
+from pellucid.engine.taps import record
+from pellucid.engine.transformer import Transformer
 from pellucid.parts.dropouts import PLACES, Bernoulli
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward

@@ -12,7 +12,7 @@ from transformers.models.gemma.configuration_gemma import GemmaConfig
 from transformers.models.gemma.modeling_gemma import GemmaMLP
 
 from pellucid.config import ModelConfig
-from pellucid.model import activations
+from pellucid.engine import activations
 from pellucid.parts import find
 from pellucid.reference.mlps import apply_mlp
 from pellucid.reference.op import Array

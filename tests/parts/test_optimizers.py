@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.optimizers import (
     Adam,
     AdamL2,

@@ -19,7 +19,7 @@ from transformers.optimization import (
     get_wsd_schedule,
 )
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts import find, kinds
 from pellucid.parts.schedules import (
     Constant,

@@ -5,18 +5,18 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.base.names import IGNORE_INDEX
+from pellucid.base.quantized import Scheme, is_quantizable, quantize
 from pellucid.config import ModelConfig
-from pellucid.explain.derive import record_arithmetic
-from pellucid.explain.expression import compute
-from pellucid.explain.trace import Trace
-from pellucid.judge.mismatch import Mismatch, find_mismatch, largest
-from pellucid.judge.replay import replay
-from pellucid.names import IGNORE_INDEX
-from pellucid.quantized import Scheme, is_quantizable, quantize
+from pellucid.explanation.derive import record_arithmetic
+from pellucid.explanation.expression import compute
+from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Array, Index
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Step, Tape
 from pellucid.reference.training import forward
+from pellucid.verification.mismatch import Mismatch, find_mismatch, largest
+from pellucid.verification.replay import replay
 
 _SIZES = {"context_length": 4, "n_layer": 2, "n_head": 2, "d_model": 4, "d_ff": 6}
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from pellucid.config import ModelConfig
-from pellucid.cost import cost, total
-from pellucid.explain.derive import derive
-from pellucid.explain.trace import Trace
-from pellucid.judge.mismatch import find_first_mismatch, find_mismatch
+from pellucid.config.cost import cost, total
+from pellucid.explanation.derive import derive
+from pellucid.explanation.trace import Trace
 from pellucid.reference.ops import online_softmax
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from pellucid.reference.transformer import cache
+from pellucid.verification.mismatch import find_first_mismatch, find_mismatch
 from tests.parts.attentions.heads import config_of, drawn, heads
 from tests.reference.models import alone, check_explained, weights, wrong_cell
 

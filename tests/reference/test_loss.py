@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pellucid.errors import TapeError
-from pellucid.explain.derive import derive
-from pellucid.explain.trace import Trace
-from pellucid.judge.mismatch import find_mismatch
-from pellucid.names import describe
+from pellucid.base.errors import TapeError
+from pellucid.base.names import describe
+from pellucid.explanation.derive import derive
+from pellucid.explanation.trace import Trace
 from pellucid.reference.loss import loss
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, train
+from pellucid.verification.mismatch import find_mismatch
 from tests.reference.models import CONFIGS, IDS, check_explained, weights
 
 RANDOM = np.random.default_rng(0)

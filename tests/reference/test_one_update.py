@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pellucid.explain.derive import derive
-from pellucid.explain.trace import Trace
+from pellucid.explanation.derive import derive
+from pellucid.explanation.trace import Trace
 from pellucid.reference.one_update import (
     UpdateInputs,
     UpdateRule,

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from pellucid.config import preset, preset_text
-from pellucid.explain.derive import record_arithmetic
-from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum, compute
-from pellucid.explain.pieces import format_expression
-from pellucid.explain.trace import Trace
-from pellucid.judge.mismatch import find_mismatch
+from pellucid.explanation.derive import record_arithmetic
+from pellucid.explanation.expression import Apply, Cell, Expression, Number, Sum, compute
+from pellucid.explanation.pieces import format_expression
+from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Index
 from pellucid.reference.ops import table
 from pellucid.reference.ops.einsum import einsum
@@ -23,6 +22,7 @@ from pellucid.reference.ops.softmax import logsumexp, softmax
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Step, Tape
 from pellucid.reference.training import forward, join, train
+from pellucid.verification.mismatch import find_mismatch
 from tests.reference.models import CONFIGS, IDS, TARGETS, alone, explained, updated, weights, wrong_cell
 from tests.reference.test_ops import CASES, Case, backpropagated
 

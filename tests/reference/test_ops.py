@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from pellucid import quantized
-from pellucid.errors import TapeError
-from pellucid.judge.mismatch import find_mismatch, largest
-from pellucid.names import IGNORE_INDEX
+from pellucid.base import quantized
+from pellucid.base.errors import TapeError
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Op, Ref, Shape
 from pellucid.reference.ops import (
     activations,
@@ -34,6 +33,7 @@ from pellucid.reference.ops.quantization import dequantize, round_activations
 from pellucid.reference.ops.rotate import rotate
 from pellucid.reference.ops.softmax import logsumexp, softmax
 from pellucid.reference.tape import Tape
+from pellucid.verification.mismatch import find_mismatch, largest
 from tests.reference.models import alone, explained, wrong_cell
 
 RANDOM = np.random.default_rng(0)

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import AddressError, TapeError
-from pellucid.explain.derive import derive
-from pellucid.explain.formula import build_formula
-from pellucid.explain.trace import Trace
-from pellucid.judge.mismatch import find_first_mismatch
+from pellucid.base.errors import AddressError, TapeError
+from pellucid.explanation.derive import derive
+from pellucid.explanation.formula import build_formula
+from pellucid.explanation.trace import Trace
 from pellucid.parts.optimizers import AdamL2, AdamW, MuonConfig, decays, is_hidden_matrix
 from pellucid.parts.schedules import Cosine
 from pellucid.reference.op import Array
@@ -21,6 +20,7 @@ from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.optimizers import RULES, update
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import join, train
+from pellucid.verification.mismatch import find_first_mismatch
 from tests.reference.models import (
     CONFIGS,
     IDS,
@@ -184,8 +184,8 @@ def test_the_two_forms_of_momentum_differ_by_one_minus_beta() -> None:
 )
 def test_no_decay_l2_and_decay_are_three_different_updates(rule: str, step: float) -> None:
     """θ = g = 2, second update, both moments 1 before it. Without decay m = 1.1 and v = 1.003, and
-    m̂ = 5.789474, √v̂ = √501.7509 = 22.39980. L2 with λ = 0.5 makes g = 3: m = 1.2, v = 1.008, m̂ = 6.315789 and
-    √v̂ = √504.2521 = 22.45556. Decay leaves the moments alone and takes ηλθ off by itself."""
+    m̂ = 5.789474, √v̂ = √501.7509 = 22.39980. L2 with λ = 0.5 makes g = 3: m = 1.2, v = 1.008, m̂ = 6.315789
+    and √v̂ = √504.2521 = 22.45556. Decay leaves the moments alone and takes ηλθ off by itself."""
     tape = tape_with_gradients(x=[2.0])
     state = {"x.m@1": np.array([1.0]), "x.v@1": np.array([1.0])}
     decay = {} if rule == "adam" else {"weight_decay": 0.5}

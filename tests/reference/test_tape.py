@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.errors import AddressError, TapeError
-from pellucid.explain.trace import Trace
-from pellucid.judge.mismatch import find_mismatch
+from pellucid.base.errors import AddressError, TapeError
+from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Array, Gradients, Ref, each, operation
 from pellucid.reference.ops import find_op
 from pellucid.reference.ops.arithmetic import add, power, subtract
@@ -21,6 +20,7 @@ from pellucid.reference.ops.softmax import logsumexp, softmax
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import join, train
+from pellucid.verification.mismatch import find_mismatch
 from tests.reference.models import CONFIGS, weights
 
 V, W = (0.8, 0.2, 0.1), (0.7, 0.3, 0.2)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from pellucid.errors import TapeError
-from pellucid.explain.derive import derive
-from pellucid.explain.trace import Trace
-from pellucid.quantized import QuantizedWeight, Scheme, quantize
+from pellucid.base.errors import TapeError
+from pellucid.base.quantized import QuantizedWeight, Scheme, quantize
+from pellucid.explanation.derive import derive
+from pellucid.explanation.trace import Trace
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import add_weight, forward, train
 from tests.reference.models import CONFIGS, IDS, TARGETS, check_explained, quantized_weights

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from pellucid.config import ModelConfig
-from pellucid.cost import cost, total
-from pellucid.explain.derive import derive
-from pellucid.explain.trace import Trace
-from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_mismatch
-from pellucid.judge.replay import replay
+from pellucid.config.cost import cost, total
+from pellucid.explanation.derive import derive
+from pellucid.explanation.trace import Trace
 from pellucid.parts import Part, families, kinds
 from pellucid.reference.training import forward
 from pellucid.reference.transformer import cache
+from pellucid.verification.mismatch import CACHED_AGAINST_FULL, find_mismatch
+from pellucid.verification.replay import replay
 from tests.reference.models import alone, weights, wrong_cell
 from tests.small_choices import small
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from pellucid.config import ModelConfig
-from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import Weights, forward
+from pellucid.verification.mismatch import find_first_mismatch
 from tests.reference.models import CONFIGS, weights
 
 AGAINST_DIFFERENCES = 1e-7

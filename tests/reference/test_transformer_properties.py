@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pellucid.base.names import describe
 from pellucid.config import ModelConfig
-from pellucid.judge.mismatch import CACHED_AGAINST_FULL, Mismatch, find_first_mismatch
-from pellucid.names import describe
 from pellucid.parts.masks import MaskConfig
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.none import NoMask
@@ -22,6 +21,7 @@ from pellucid.reference.ops.softmax import softmax
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import Weights, forward
 from pellucid.reference.transformer import cache
+from pellucid.verification.mismatch import CACHED_AGAINST_FULL, Mismatch, find_first_mismatch
 from tests.reference.models import CONFIGS, weights
 
 ROUNDING = 1e-12

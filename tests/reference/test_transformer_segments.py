@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pellucid.base.errors import TapeError
 from pellucid.config import ModelConfig
-from pellucid.errors import TapeError
-from pellucid.explain.derive import derive
-from pellucid.explain.trace import Trace
+from pellucid.explanation.derive import derive
+from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward

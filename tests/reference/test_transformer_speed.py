@@ -10,8 +10,8 @@ SCRIPT = """
 import json, resource, time
 import numpy as np
 from pellucid.config import preset
-from pellucid.explain.derive import derive
-from pellucid.explain.trace import Trace
+from pellucid.explanation.derive import derive
+from pellucid.explanation.trace import Trace
 from pellucid.reference.training import forward
 
 config, draw = preset("smollm2-135m"), np.random.default_rng(0)

@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pellucid.arguments import INT64, LARGEST_VOCABULARY
+from pellucid.base.arguments import INT64, LARGEST_VOCABULARY
 from pellucid.generation.settings.table import (
     MOST_BIASES,
     MOST_STOP_LENGTH,
@@ -29,8 +29,8 @@ from pellucid.generation.settings.table import (
     TextSetting,
     TokenListSetting,
 )
-from pellucid.server.fields import ALL, GENERATION, FieldEndpoint, get_fields
-from pellucid.server.reading.field import (
+from pellucid.server.openai.fields import ALL, GENERATION, FieldEndpoint, get_fields
+from pellucid.server.openai.reading.field import (
     ChoiceValue,
     ContentValue,
     Field,

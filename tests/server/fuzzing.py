@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 from typing import Any, Self
 
-from pellucid.server.fields import GENERATION, PATHS, FieldEndpoint
+from pellucid.server.openai.fields import GENERATION, PATHS, FieldEndpoint
 from tests.server.field_strategies import draw_body, draw_junk
 from tests.server.served import Served
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from pellucid.interop.resolve import open_model
-from pellucid.pretrained import Pretrained
-from pellucid.server.engine.lines import End, GenerateRequest, Piece, ScoredToken
+from pellucid.formats.pretrained import Pretrained
+from pellucid.formats.resolve import open_model
 from pellucid.server.http.limits import Access, RequestError
-from pellucid.server.metrics import EngineLoad
-from pellucid.server.serve_app import ServeApp
-from pellucid.server.served import ServedModel
+from pellucid.server.openai.app import ServeApp
+from pellucid.server.openai.metrics import EngineLoad
+from pellucid.server.openai.served_model import ServedModel
+from pellucid.server.openai.worker.lines import End, GenerateRequest, Piece, ScoredToken
 from tests.evaluation.small_models import bpe
 
 SLOTS = 4

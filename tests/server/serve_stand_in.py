@@ -4,9 +4,9 @@ import signal
 import sys
 from functools import partial
 
-from pellucid.errors import PellucidError
-from pellucid.server.engine import client as engine_client
-from pellucid.server.serve import serve
+from pellucid.base.errors import PellucidError
+from pellucid.server.openai.serve import serve
+from pellucid.server.openai.worker import client as engine_client
 from tests.server.stand_in_engine import MODULE
 
 

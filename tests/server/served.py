@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.config import preset
-from pellucid.interop.resolve import open_model
-from pellucid.server.engine.client import HANG_SECONDS, MODULE, EngineClient
-from pellucid.server.engine.lines import EngineOptions
+from pellucid.formats.resolve import open_model
+from pellucid.model import Model
 from pellucid.server.http.app import make_ending_error
 from pellucid.server.http.bind import bind, get_port
 from pellucid.server.http.limits import LIMITS, Limits, make_serve_access
 from pellucid.server.http.listen import DrainingServer
-from pellucid.server.serve import run_until_signal
-from pellucid.server.serve_app import ServeApp
-from pellucid.server.served import ServedModel
-from pellucid.workbench.model import Model
+from pellucid.server.openai.app import ServeApp
+from pellucid.server.openai.serve import run_until_signal
+from pellucid.server.openai.served_model import ServedModel
+from pellucid.server.openai.worker.client import HANG_SECONDS, MODULE, EngineClient
+from pellucid.server.openai.worker.lines import EngineOptions
 from tests.evaluation.small_models import bpe
 from tests.server import stand_in_engine
 from tests.server.serving import KEY, Answer

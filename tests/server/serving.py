@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.server.explorer_app import ExplorerApp
+from pellucid.server.explorer.app import ExplorerApp
 from pellucid.server.http.app import ShellRoute
 from pellucid.server.http.bind import bind, get_port
 from pellucid.server.http.limits import LIMITS, Access, Limits

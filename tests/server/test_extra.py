@@ -2,7 +2,7 @@
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.server.extra import check_extra
 
 

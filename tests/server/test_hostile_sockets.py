@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from pellucid.server.http.limits import LIMITS
+from tests.server.openai.test_app import check_refusal
 from tests.server.served import STAND_IN, Served, run_served, save_model
 from tests.server.serving import KEY, Answer, RawClient, read_all, seconds_until_closed
-from tests.server.test_serve_app import check_refusal
 
 SHORT = replace(LIMITS, head_seconds=0.3, body_seconds=0.3, unread_seconds=0.3, idle_seconds=1)
 SLACK = 1.5

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from pellucid.generation.engine import Engine
+from pellucid.generation.complete import complete
 from pellucid.generation.request import Request
+from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.workbench import load
-from pellucid.workbench.completing import complete
+from pellucid.named_model import load
 from tests.server.load import (
     StreamedAnswer,
     find_percentile,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 from pellucid.text.growth import MOST_GROWTH, check_growth
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special

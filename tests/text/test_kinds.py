@@ -15,7 +15,7 @@ import pytest
 import tokenizers
 import transformers
 
-from pellucid.errors import ConfigError, FileError, TokenError
+from pellucid.base.errors import ConfigError, FileError, TokenError
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
 from pellucid.text.standard import LONG_TEXT, StandardTokenizer

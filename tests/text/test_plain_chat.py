@@ -2,7 +2,7 @@
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.text.plain_chat import PlainChat, write_plain
 
 

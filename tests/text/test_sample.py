@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 import pellucid
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.text.kinds import train
 from pellucid.text.sample import SAMPLE, first_words, fit_prompt, make_sample, propose_prompt
 from pellucid.text.tokenizer import Special, Tokenizer

@@ -9,7 +9,7 @@ import tokenizers
 
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
-from tests.interop.tokenizers import bpe_table
+from tests.formats.tokenizers import bpe_table
 
 PATTERNS = {
     "bloom": r" ?[^(\s|[.,!?…。，、।۔،])]+",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pellucid.errors import TokenError
+from pellucid.base.errors import TokenError
 from pellucid.text.word_level import WordTokenizer
 
 WORDS = WordTokenizer(("the", "cat", "sat"))

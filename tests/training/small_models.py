@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.config import ModelConfig
-from pellucid.interop import model_folder
-from pellucid.model.initializations import initialize
-from pellucid.model.transformer import Transformer
-from pellucid.pretrained import Pretrained, Provenance
+from pellucid.engine.initializations import initialize
+from pellucid.engine.transformer import Transformer
+from pellucid.formats import model_folder
+from pellucid.formats.pretrained import Pretrained, Provenance
 from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training.recipe import Recipe

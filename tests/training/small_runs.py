@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.rows import Batch, Rows
-from pellucid.names import IGNORE_INDEX
 from pellucid.text.word_level import WordTokenizer
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.recipe import Recipe

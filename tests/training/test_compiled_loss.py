@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.model import compile_cache
-from pellucid.model.taps import record
+from pellucid.engine import compile_cache
+from pellucid.engine.taps import record
 from pellucid.training.events import Compared
 from pellucid.training.run import Run
 from tests.training.small_runs import make_run

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from pellucid.corpora import tasks
+from pellucid.base.errors import ConfigError
+from pellucid.data.generated import tasks
 from pellucid.data.sources.source import open_source
-from pellucid.errors import ConfigError
 from pellucid.training import evaluate
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pellucid.errors import ResourceError
+from pellucid.base.errors import ResourceError
 from pellucid.training import memory
 from pellucid.training.history.log import read
 from pellucid.training.recipe import Recipe

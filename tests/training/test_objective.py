@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import ConfigError
-from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
-from pellucid.names import IGNORE_INDEX
+from pellucid.base.errors import ConfigError
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.reference.training import forward
-from pellucid.training.history.rebuild import rebuild_step
 from pellucid.training.objective import make_class_weights
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
@@ -20,6 +18,8 @@ from pellucid.training.resume import begin
 from pellucid.training.run import Run
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.step import forward_backward
+from pellucid.verification.mismatch import BETWEEN_ENGINES, find_first_mismatch
+from pellucid.verification.runs.rebuild import rebuild_step
 from tests.training.small_models import tokenizer
 from tests.training.small_runs import TABLE, WORDS, MadeUp, make_run
 

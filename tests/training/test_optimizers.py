@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from pellucid.base.errors import ConfigError, FileError
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, FileError
-from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.parts import find, kinds
 from pellucid.parts.optimizers import AdamW, MuonConfig, OptimizerConfig, Sgd
 from pellucid.parts.schedules import Cosine
@@ -17,6 +16,7 @@ from pellucid.reference.tape import Tape
 from pellucid.reference.training import train
 from pellucid.training import optimizers
 from pellucid.training.muon import orthogonalize
+from pellucid.verification.mismatch import find_first_mismatch
 from tests.reference.models import CONFIGS, IDS, TARGETS, weights
 
 UPDATES, CLIP = 4, 0.3
@@ -93,7 +93,7 @@ def test_each_update_equals_the_specifications(kind: str, name: str) -> None:
 
 
 def test_every_kind_of_the_parts_is_here_and_in_the_specification() -> None:
-    from pellucid import registry
+    from pellucid.base import registry
     from pellucid.reference.optimizers import RULES
 
     assert registry.kinds("pellucid.training.optimizers") == kinds("optimizers") == sorted(RULES)

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.training import pace
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.events import Event, Rescheduled, Stepped
 from pellucid.training.history.log import read
-from pellucid.training.history.rebuild import rebuild_step
 from pellucid.training.pace import Pace
 from pellucid.training.recipe import Recipe
 from pellucid.training.resume import begin, resume
 from pellucid.training.run import Run
 from pellucid.training.saving.run_folder import RunFolder
+from pellucid.verification.runs.rebuild import rebuild_step
 from tests.training.small_run_folders import recipe
 from tests.training.small_runs import make_run
 

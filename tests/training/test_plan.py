@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from pellucid.base.errors import ConfigError
 from pellucid.config import preset
-from pellucid.cost import (
+from pellucid.config.cost import (
     count_adapter_parameters,
     count_flops_per_token,
     count_parameters,
     estimate_training_memory,
 )
-from pellucid.errors import ConfigError
-from pellucid.model.device_memory import get_device_memory
+from pellucid.engine.device_memory import get_device_memory
 from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.training.forecast import make_forecast
 from pellucid.training.machine import measure_peak

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid.base.errors import FileError
 from pellucid.data.loader import DataLoader
 from pellucid.data.rows import Batch
 from pellucid.data.shard import Ids
-from pellucid.errors import FileError
 from pellucid.training.prefetch import DeviceBatch, Prefetcher
 from tests.training.small_runs import MadeUp
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import ConfigError, PellucidError, UsageError
+from pellucid.base.errors import ConfigError, PellucidError, UsageError
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.events import Saved, Stepped
 from pellucid.training.history.log import read
-from pellucid.training.history.rebuild import rebuild_step
 from pellucid.training.machine import find_peak
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
@@ -18,6 +17,7 @@ from pellucid.training.recipe.shipped import read_table
 from pellucid.training.resume import begin, is_complete, resume
 from pellucid.training.run import SAVE
 from pellucid.training.saving.run_folder import RunFolder, Status
+from pellucid.verification.runs.rebuild import rebuild_step
 from tests.training import small_models
 from tests.training.small_run_folders import recipe, trained
 from tests.training.small_runs import make_run

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from pellucid.base.errors import ConfigError, UsageError
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.tokens import TokenFolder
-from pellucid.errors import ConfigError, UsageError
-from pellucid.names import IGNORE_INDEX
 from pellucid.training.distributed.ranks import SINGLE_PROCESS
 from pellucid.training.forecast import check_recipe
 from pellucid.training.recipe import Recipe

@@ -11,11 +11,10 @@ import torch
 from safetensors.numpy import load_file
 
 import pellucid
-from pellucid.errors import ConfigError, FileError
-from pellucid.interop import model_folder
-from pellucid.interop.adapter import peft_names
-from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
-from pellucid.model.lora import LoraLinear, MergedWeights
+from pellucid.base.errors import ConfigError, FileError
+from pellucid.engine.lora import LoraLinear, MergedWeights
+from pellucid.formats import model_folder
+from pellucid.formats.adapter import peft_names
 from pellucid.reference.training import forward
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.recipe import Recipe
@@ -25,6 +24,7 @@ from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.start import resolve_recipe
 from pellucid.training.state import TrainState
 from pellucid.training.step import forward_backward
+from pellucid.verification.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from tests.training import small_models
 from tests.training.small_models import started
 from tests.training.small_runs import MadeUp, MadeUpSource, recipe
@@ -248,7 +248,7 @@ def test_peft_computes_the_same_with_our_adapter(
     peft = pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM
 
-    from pellucid.interop import huggingface
+    from pellucid.formats import huggingface
 
     shape = small_models.LLAMA | {"positions": {"kind": "rope", "layout": layout}}
     start, out, base = small_models.folder(tmp_path / "start", shape), tmp_path / "out", tmp_path / "hf"

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import ConfigError, FileError
-from pellucid.interop import model_folder
-from pellucid.interop.quantizing import quantize_pretrained
-from pellucid.model.initializations import initialize
-from pellucid.model.transformer import Transformer
+from pellucid.base.errors import ConfigError, FileError
+from pellucid.base.quantized import Scheme
+from pellucid.engine.initializations import initialize
+from pellucid.engine.transformer import Transformer
+from pellucid.formats import model_folder
+from pellucid.formats.quantizing import quantize_pretrained
 from pellucid.parts import kinds
-from pellucid.quantized import Scheme
 from pellucid.training.events import Evaluated
-from pellucid.training.history.rebuild import rebuild_step
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
@@ -24,6 +23,7 @@ from pellucid.training.recipe.toml import format_toml
 from pellucid.training.resume import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.start import resolve_recipe, warn_of_visible_targets
+from pellucid.verification.runs.rebuild import rebuild_step
 from tests.small_choices import small
 from tests.training import small_models, small_run_folders
 from tests.training.small_models import started

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
-from pellucid.model.taps import record
+from pellucid.engine.taps import record
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
 from pellucid.training.events import Compared, Ended, EndReason, Evaluated, Skipped, Stepped
 from pellucid.training.run import MAX_NONFINITE, Run
 from pellucid.training.saving.checkpoint import Snapshot
 from pellucid.training.step import forward_backward
+from pellucid.verification.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from tests.training.small_runs import MadeUp, make_run
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.rows import Batch
 from pellucid.data.sources.source import Source
-from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
-from pellucid.names import IGNORE_INDEX
 from pellucid.reference.training import forward
 from pellucid.training.evaluate import evaluate
-from pellucid.training.history.rebuild import rebuild_step
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
@@ -20,6 +18,8 @@ from pellucid.training.resume import begin, resume
 from pellucid.training.run import Run
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.step import forward_backward
+from pellucid.verification.mismatch import BETWEEN_ENGINES, find_first_mismatch
+from pellucid.verification.runs.rebuild import rebuild_step
 from tests.training.small_runs import LENGTH, TABLE, MadeUp, make_run
 
 SEGMENTS = np.array([[0, 0, 0, 1, 1, 2], [0, 1, 1, 1, 1, 1], [0] * 6, [0, 0, 1, 1, 2, 2]])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.training.events import Stepped
 from pellucid.training.step import forward_backward
 from tests.training.small_runs import MadeUp, make_run

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.base.errors import ConfigError
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.shard import Ids
-from pellucid.errors import ConfigError
-from pellucid.names import IGNORE_INDEX
 
 MANY_EPOCHS = 1000
 """Epochs in which the last batch, which is not full, counts for nothing."""

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from pellucid.base.errors import ConfigError
 from pellucid.data.permutation import Permutation
 from pellucid.data.rows import check_tokens
 from pellucid.data.shard import Ids
 from pellucid.data.tokens import Tokens
-from pellucid.errors import ConfigError
 
 BLOCK = 1 << 12
 """Documents located at a time, or fewer where an epoch has fewer."""

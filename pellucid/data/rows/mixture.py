@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pellucid.base.errors import ConfigError
 from pellucid.data.permutation import derive_keys, splitmix64
 from pellucid.data.rows import Batch, Rows, make_batch
 from pellucid.data.rows.packed import Packed
 from pellucid.data.rows.windows import Windows
 from pellucid.data.shard import Ids
-from pellucid.errors import ConfigError
 
 
 class Mixture(Rows):

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pellucid.base.errors import ConfigError
 from pellucid.data.permutation import Permutation
 from pellucid.data.rows import Batch, Rows, check_length, make_batch
 from pellucid.data.rows.document_order import DocumentOrder
 from pellucid.data.tokens import Tokens
-from pellucid.errors import ConfigError
 
 POOL = 16
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pellucid.base.errors import ConfigError
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.permutation import Permutation
 from pellucid.data.rows import Batch, Rows, check_length, make_batch
 from pellucid.data.shard import Ids
-from pellucid.errors import ConfigError
-from pellucid.names import IGNORE_INDEX
 
 STEP = 32
 

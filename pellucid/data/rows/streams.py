@@ -7,10 +7,10 @@ targets. For models that carry a state from batch to batch, and for reading a te
 
 import numpy as np
 
+from pellucid.base.errors import ConfigError
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.rows import Batch, Rows, check_length, check_tokens
 from pellucid.data.tokens import Tokens
-from pellucid.errors import ConfigError
-from pellucid.names import IGNORE_INDEX
 
 
 class Streams(Rows):

@@ -9,11 +9,11 @@ exactly once. A window ignores where documents end: what follows an end token se
 
 import numpy as np
 
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.permutation import Permutation, derive_keys
 from pellucid.data.rows import Batch, Rows, check_length, check_tokens
 from pellucid.data.shard import Ids, id_type
 from pellucid.data.tokens import Tokens
-from pellucid.names import IGNORE_INDEX
 
 BLOCK = 1 << 12
 """Windows located at a time; one by one, NumPy's calls would cost more than the rows. Fewer where an epoch is

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pellucid.data import chat_records
+from pellucid.base.errors import ConfigError, PellucidError
+from pellucid.base.names import IGNORE_INDEX
+from pellucid.data import conversation_file
 from pellucid.data.permutation import Permutation
 from pellucid.data.shard import Ids
-from pellucid.errors import ConfigError, PellucidError
-from pellucid.names import IGNORE_INDEX
-from pellucid.pretrained import Pretrained
-from pellucid.text.chat import Chat, EncodedChat
+from pellucid.formats.pretrained import Pretrained
+from pellucid.text.chat_template import Chat, EncodedChat
 
 Piece = tuple[Ids, Ids]
 
@@ -74,10 +74,10 @@ def read_conversations(
     )
 
 
-def _read_records(paths: Sequence[str]) -> Iterator[tuple[str, int, chat_records.Messages]]:
+def _read_records(paths: Sequence[str]) -> Iterator[tuple[str, int, conversation_file.Messages]]:
     """Yields each conversation with its file and its line; a file that is named twice is read once."""
     for path in dict.fromkeys(paths):
-        for line, messages in chat_records.read(path):
+        for line, messages in conversation_file.read(path):
             yield path, line, messages
 
 

@@ -15,13 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pellucid.base.errors import ConfigError, FileError, did_you_mean
+from pellucid.base.files import read_format, whole_file
 from pellucid.data.batches import SIZE
 from pellucid.data.prepare import EncodingProgress, prepare
 from pellucid.data.sources.settings import DataSettings
 from pellucid.data.tokens import TokenFolder
-from pellucid.errors import ConfigError, FileError, did_you_mean
-from pellucid.files import read_format, whole_file
-from pellucid.interop.resolve import find_tokenizer
+from pellucid.formats.resolve import find_tokenizer
 from pellucid.text.corpus import Corpus, Document
 from pellucid.text.corpus.bad_files import STOP, list_names
 from pellucid.text.kinds import DEFAULT, kinds

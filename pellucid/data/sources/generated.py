@@ -15,15 +15,15 @@ from functools import cache
 
 import numpy as np
 
-from pellucid.corpora import stories as corpus
-from pellucid.corpora import tasks
-from pellucid.corpora.stories.levels import grammar
-from pellucid.corpora.task import TaskExample
+from pellucid.base.errors import ConfigError, unknown
+from pellucid.base.names import IGNORE_INDEX
+from pellucid.data.generated import stories as corpus
+from pellucid.data.generated import tasks
+from pellucid.data.generated.formal_task import TaskExample
+from pellucid.data.generated.stories.levels import grammar
 from pellucid.data.permutation import derive_keys
 from pellucid.data.rows import Batch, Rows, check_length
 from pellucid.data.shard import Ids
-from pellucid.errors import ConfigError, unknown
-from pellucid.names import IGNORE_INDEX
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.word_level import CharacterTokenizer, WordTokenizer

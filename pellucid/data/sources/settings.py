@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from pellucid.errors import ConfigError
-from pellucid.format import pluralize
+from pellucid.base.errors import ConfigError
+from pellucid.base.formatting import pluralize
 from pellucid.text.corpus.bad_files import STOP
 
 Paths = str | tuple[str, ...]

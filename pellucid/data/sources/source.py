@@ -13,7 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.data.chat_records import is_chat
+from pellucid.base.errors import ConfigError
+from pellucid.base.names import IGNORE_INDEX
+from pellucid.data.conversation_file import is_chat
 from pellucid.data.manifest import NAME, PROGRESS
 from pellucid.data.rows import Rows, check_length
 from pellucid.data.rows.mixture import Mixture
@@ -36,9 +38,7 @@ from pellucid.data.sources.validation import (
     validate_stream,
 )
 from pellucid.data.tokens import TokenFolder
-from pellucid.errors import ConfigError
-from pellucid.names import IGNORE_INDEX
-from pellucid.pretrained import Pretrained
+from pellucid.formats.pretrained import Pretrained
 from pellucid.text.corpus.bad_files import STOP
 from pellucid.text.tokenizer import Tokenizer
 

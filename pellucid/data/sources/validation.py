@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.rows import Batch
 from pellucid.data.rows.document_order import document_lengths, read_document
 from pellucid.data.shard import Ids
 from pellucid.data.tokens import Tokens
-from pellucid.names import IGNORE_INDEX
 
 
 class Row(NamedTuple):

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pellucid.base.files import UNPAIRED, check_output, make_json_kind, new_file
 from pellucid.evaluation.calibration.bins import Bins
 from pellucid.evaluation.calibration.measure import Calibration, ScaledScores
-from pellucid.evaluation.record import Estimate
-from pellucid.files import UNPAIRED, check_output, make_json_kind, new_file
+from pellucid.evaluation.result import Estimate
 
 FORMAT, VERSION = "pellucid-calibration", 1
 CALIBRATION = make_json_kind("a calibration", FORMAT)

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
+from pellucid.base.formatting import escape_controls, pluralize
 from pellucid.evaluation.calibration.bins import DEFAULT_BINS
 from pellucid.evaluation.calibration.predictions import (
     Predictions,
@@ -27,8 +28,7 @@ from pellucid.evaluation.calibration.states import HeldStates
 from pellucid.evaluation.calibration.tape import PartRecord, make_trace
 from pellucid.evaluation.calibration.temperature import TemperatureFit, fit_temperature
 from pellucid.evaluation.calibration.vector import VectorFit, fit_vector
-from pellucid.explain.trace import Trace
-from pellucid.format import escape_controls, pluralize
+from pellucid.explanation.trace import Trace
 
 Array = NDArray[np.float64]
 BEFORE, FITTED, VECTOR = "before", "fitted T", "vector"

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pellucid.columns import shorten
+from pellucid.base.columns import shorten
+from pellucid.base.formatting import escape_controls, pluralize
 from pellucid.evaluation.calibration.bins import Bins
 from pellucid.evaluation.calibration.measure import FITTED, Calibration, ScaledScores
-from pellucid.figures.alt import describe
-from pellucid.figures.chart import Axis, Chart, LegendKey, PointLabel, Series
-from pellucid.figures.diagram import Histogram
-from pellucid.figures.figure import Figure, Plot, Section
-from pellucid.format import escape_controls, pluralize
+from pellucid.report.alt import describe
+from pellucid.report.chart import Axis, Chart, LegendKey, PointLabel, Series
+from pellucid.report.diagram import Histogram
+from pellucid.report.figure import Figure, Plot, Section
 
 WIDE = (300, 220)
 """Pixels of the axes of a plot."""

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.evaluation.calibration.states import HeldStates, Ids
 
 Array = NDArray[np.float64]

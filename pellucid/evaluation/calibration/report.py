@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pellucid import notebook
-from pellucid.errors import UsageError
+from pellucid.base import notebook
+from pellucid.base.errors import UsageError
+from pellucid.base.formatting import escape_controls
 from pellucid.evaluation.calibration.calibration_file import (
     check_calibration_output,
     to_data,
@@ -15,10 +16,9 @@ from pellucid.evaluation.calibration.calibration_file import (
 from pellucid.evaluation.calibration.measure import Calibration
 from pellucid.evaluation.calibration.plots import make_figure_of
 from pellucid.evaluation.calibration.text import format_calibrations
-from pellucid.explain.trace import Trace
-from pellucid.figures.figure import Figure
-from pellucid.figures.file import WRITERS, check_figure_output, write_figure
-from pellucid.format import escape_controls
+from pellucid.explanation.trace import Trace
+from pellucid.report.figure import Figure
+from pellucid.report.file import WRITERS, check_figure_output, write_figure
 
 JSON = ".json"
 

@@ -20,7 +20,7 @@ from pellucid.evaluation.calibration.bins import (
     make_bins,
 )
 from pellucid.evaluation.calibration.predictions import Predictions
-from pellucid.evaluation.record import Estimate
+from pellucid.evaluation.result import Estimate
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pellucid.format import pluralize
+from pellucid.base.formatting import pluralize
 
 BLOCKS = 20
 """Blocks of consecutive targets, at most, into which a single document is split."""

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.documents import EncodedDocument
 from pellucid.evaluation.scoring import HiddenStates, stream_hidden_states
-from pellucid.model.transformer import Transformer
 
 CHUNK = 1 << 22
 """Logits that are computed at once, in the model's type."""

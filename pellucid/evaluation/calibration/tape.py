@@ -25,7 +25,7 @@ from pellucid.evaluation.calibration.bins import Bins
 from pellucid.evaluation.calibration.predictions import Predictions
 from pellucid.evaluation.calibration.scores import CalibrationScores
 from pellucid.evaluation.calibration.temperature import TemperatureFit, TemperatureStep
-from pellucid.explain.trace import Trace
+from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Op, Ref
 from pellucid.reference.ops.arithmetic import power, subtract
 from pellucid.reference.ops.binning import absolute, bin_index, bin_sum

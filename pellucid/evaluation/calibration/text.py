@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from pellucid.columns import format_columns, shorten, wrap
+from pellucid.base.columns import format_columns, shorten, wrap
+from pellucid.base.formatting import format_number, pluralize
 from pellucid.evaluation.calibration.measure import Calibration, ScaledScores
 from pellucid.evaluation.calibration.plots import draw_reliability
-from pellucid.evaluation.record import Estimate
-from pellucid.figures.text import write_text
-from pellucid.format import format_number, pluralize
+from pellucid.evaluation.result import Estimate
+from pellucid.report.text import write_text
 
 WIDTH = 80
 COLUMNS = ("", "T", "NLL", "ECE", "95 %", "mass", "Brier", "acc", "conf")

@@ -17,8 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pellucid.base.dtypes import FLOAT_STORAGE, Array
+from pellucid.base.formatting import format_duration, pluralize
+from pellucid.base.quantized import QuantizedWeight
 from pellucid.config import ModelConfig
-from pellucid.dtypes import FLOAT_STORAGE, Array
+from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.bootstrap import compute_p_value, with_interval
 from pellucid.evaluation.calibration.states import hold_states
 from pellucid.evaluation.quantization.costs import (
@@ -35,12 +38,9 @@ from pellucid.evaluation.quantization.greedy import GreedyText, find_departures
 from pellucid.evaluation.quantization.intervals import draw_means
 from pellucid.evaluation.quantization.matrix_error import MatrixError, measure_matrix
 from pellucid.evaluation.quantization.sample import BillSample, count_targets
-from pellucid.evaluation.record import Estimate, compute_perplexity
-from pellucid.format import format_duration, pluralize
-from pellucid.interop.gguf.quants import BY_NAME
-from pellucid.model.transformer import Transformer
-from pellucid.pretrained import LazyWeights, Pretrained, parameter_count
-from pellucid.quantized import QuantizedWeight
+from pellucid.evaluation.result import Estimate, compute_perplexity
+from pellucid.formats.gguf.quants import BY_NAME
+from pellucid.formats.pretrained import LazyWeights, Pretrained, parameter_count
 
 WINDOW = 256
 """Tokens that a model reads at once, at most."""

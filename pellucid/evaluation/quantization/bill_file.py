@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
+from pellucid.base.files import UNPAIRED, check_format, read_bytes, validating
 from pellucid.evaluation.evaluation_file import read_record, to_data
 from pellucid.evaluation.quantization.bill import QuantizationBill
-from pellucid.files import UNPAIRED, check_format, read_bytes, validating
-from pellucid.interop.folder import parse_table
+from pellucid.formats.folder import parse_table
 
 FORMAT, VERSION = "pellucid-quantization-bill", 1
 MOST_BYTES = 1 << 26

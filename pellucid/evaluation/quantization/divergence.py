@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 
 CHUNK = 1 << 19
 """Logits of each model that are compared at once: more leave the cache of a CPU, and are slower."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from pellucid.generation.engine import Engine
+from pellucid.engine.transformer import Transformer
 from pellucid.generation.request import Request
+from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.model.transformer import Transformer
 
 NEW_TOKENS = 64
 SLOTS = 8

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pellucid.evaluation.bootstrap import Floats, sample_ratios, with_interval
-from pellucid.evaluation.record import Estimate
+from pellucid.evaluation.result import Estimate
 
 FEWEST_UNITS = 8
 """Spans that an interval needs: a bootstrap over fewer is too narrow."""

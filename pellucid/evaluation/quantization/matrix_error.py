@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pellucid.dtypes import Array
-from pellucid.quantized import QuantizedWeight
+from pellucid.base.dtypes import Array
+from pellucid.base.quantized import QuantizedWeight
 
 ROWS = 1 << 20
 """Numbers of a matrix that are compared at once, in float64."""

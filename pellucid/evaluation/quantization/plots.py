@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pellucid.columns import shorten
+from pellucid.base.columns import shorten
+from pellucid.base.formatting import escape_controls, format_bytes, format_number
 from pellucid.evaluation.quantization.bill import QuantizationBill
 from pellucid.evaluation.quantization.costs import BLOCK, BLOCKS
-from pellucid.figures.alt import describe
-from pellucid.figures.chart import Axis, Chart, LegendKey, Series
-from pellucid.figures.diagram import Bars
-from pellucid.figures.figure import Figure, Plot, group_plots
-from pellucid.format import escape_controls, format_bytes, format_number
+from pellucid.report.alt import describe
+from pellucid.report.chart import Axis, Chart, LegendKey, Series
+from pellucid.report.diagram import Bars
+from pellucid.report.figure import Figure, Plot, group_plots
 
 MOST_BARS = 10
 NAME = 34

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.errors import FileError, TokenError, UsageError, show
+from pellucid.base.errors import FileError, TokenError, UsageError, show
 from pellucid.evaluation.documents import Documents, EncodedDocument, Limit, encode_text, read_documents
-from pellucid.pretrained import Pretrained
+from pellucid.formats.pretrained import Pretrained
 
 BUILT_IN = "the built-in sample"
 GENERATED = ("stories", "task")

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from pellucid.columns import format_columns, wrap
+from pellucid.base.columns import format_columns, wrap
+from pellucid.base.formatting import escape_controls, format_bytes, format_number, pluralize
 from pellucid.evaluation.quantization.bill import QuantizationBill, TextFigures
 from pellucid.evaluation.quantization.costs import LEVELS, KeptCost
 from pellucid.evaluation.quantization.sample import SPAN
-from pellucid.evaluation.record import Estimate
 from pellucid.evaluation.report.figure_rows import SIGNIFICANT, format_estimate, format_share
-from pellucid.format import escape_controls, format_bytes, format_number, pluralize
+from pellucid.evaluation.result import Estimate
 
 WIDTH = 80
 MOST_ROWS = {"kind": 12, "layer": 5, "matrix": 10}

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pellucid.format import format_bytes, format_count
+from pellucid.base.formatting import format_bytes, format_count
 
 if TYPE_CHECKING:  # an evaluation prints itself as these rows
-    from pellucid.evaluation.record import Estimate, Evaluation, Figures, ModelEvaluation, PairedDifference
+    from pellucid.evaluation.result import Estimate, Evaluation, Figures, ModelEvaluation, PairedDifference
     from pellucid.evaluation.task_result import TaskMetric
 
 UNITS = {"loss": "nats per token", "bits_per_byte": "bits per byte"}
@@ -91,7 +91,7 @@ def _judge(one: "PairedDifference", unknown: Sequence[str]) -> str:
 def format_estimate(estimate: "Estimate | TaskMetric | None", decimals: int = 4, sign: str = "") -> str:
     """Returns the value and ± half of its interval; empty for None.
 
-    >>> from pellucid.evaluation.record import Estimate
+    >>> from pellucid.evaluation.result import Estimate
     >>> format_estimate(Estimate(1.25, 1.0, 1.4), 2), format_estimate(Estimate(1.25))
     ('1.25 ±0.20', '1.2500')
     """
@@ -106,7 +106,7 @@ def format_estimate(estimate: "Estimate | TaskMetric | None", decimals: int = 4,
 def format_share(estimate: "Estimate | TaskMetric") -> str:
     """Returns a fraction in percent.
 
-    >>> from pellucid.evaluation.record import Estimate
+    >>> from pellucid.evaluation.result import Estimate
     >>> format_share(Estimate(0.4123, 0.41, 0.42))
     '41.2% ±0.5'
     """

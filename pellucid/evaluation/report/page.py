@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
-from pellucid.columns import shorten
-from pellucid.evaluation.record import Evaluation, ModelEvaluation, Passage
+from pellucid.base.columns import shorten
+from pellucid.base.files import check_output, make_page_kind, new_file
+from pellucid.base.formatting import pluralize
 from pellucid.evaluation.report.figure_rows import (
     FigureRow,
     describe_differences,
@@ -18,11 +19,10 @@ from pellucid.evaluation.report.figure_rows import (
 )
 from pellucid.evaluation.report.plots import make_plots
 from pellucid.evaluation.report.task_rows import describe_tasks, make_task_rows
-from pellucid.figures.html import escape_text, fill_page
-from pellucid.figures.inline import dark_rules, draw_plots
-from pellucid.figures.surprisal import draw_legend, draw_token, read_token_style
-from pellucid.files import check_output, make_page_kind, new_file
-from pellucid.format import pluralize
+from pellucid.evaluation.result import Evaluation, ModelEvaluation, Passage
+from pellucid.report.html import escape_text, fill_page
+from pellucid.report.inline import dark_rules, draw_plots
+from pellucid.report.surprisal import draw_legend, draw_token, read_token_style
 
 FRAME_BYTES, MODEL_BYTES = 60_000, 300_000
 MARK = b'<meta name="generator" content="pellucid evaluate">'

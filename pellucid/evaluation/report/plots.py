@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pellucid.columns import shorten
-from pellucid.evaluation.record import SURPRISAL_WIDTH, Evaluation, Figures, ModelEvaluation
+from pellucid.base.columns import shorten
+from pellucid.base.formatting import escape_controls
 from pellucid.evaluation.report.figure_rows import has_one_tokenizer
-from pellucid.figures.chart import Array, Axis, Chart, LegendKey, Series
-from pellucid.figures.diagram import Bars
-from pellucid.figures.figure import Plot
-from pellucid.format import escape_controls
+from pellucid.evaluation.result import SURPRISAL_WIDTH, Evaluation, Figures, ModelEvaluation
+from pellucid.report.chart import Array, Axis, Chart, LegendKey, Series
+from pellucid.report.diagram import Bars
+from pellucid.report.figure import Plot
 
 MOST_POINTS = 200
 """Points of a curve; of more documents, evenly spaced ones."""

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from pellucid.base.formatting import pluralize
 from pellucid.evaluation.report.figure_rows import FigureRow, format_estimate, format_share
 from pellucid.evaluation.task_result import TaskMetric, TaskResult
-from pellucid.format import pluralize
 
 if TYPE_CHECKING:
-    from pellucid.evaluation.record import Evaluation
+    from pellucid.evaluation.result import Evaluation
 
 FRACTIONS = ("acc", "exact_match")
 """How the names of metrics begin that are shown in percent."""

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pellucid.columns import format_columns, wrap
+from pellucid.base.columns import format_columns, wrap
 from pellucid.evaluation.report.figure_rows import describe_differences, make_figure_rows, make_source_rows
 from pellucid.evaluation.report.task_rows import describe_tasks, make_task_rows
 
 if TYPE_CHECKING:
-    from pellucid.evaluation.record import Evaluation
+    from pellucid.evaluation.result import Evaluation
 
 WIDTH = 80
 

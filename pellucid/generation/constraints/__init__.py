@@ -17,8 +17,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pellucid.corpora.stories import LEVELS
-from pellucid.errors import UsageError, show, unknown
+from pellucid.base.errors import UsageError, show, unknown
+from pellucid.data.generated.stories import LEVELS
 from pellucid.generation.constraints.json_schema import compile_json_schema
 from pellucid.generation.constraints.regex import compile_regex
 from pellucid.generation.constraints.stories import MOST_STATES, StoryConstraint

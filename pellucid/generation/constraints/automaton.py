@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.generation.constraints.expressions import Expressions
 
 Table = np.ndarray[Any, np.dtype[np.int32]]

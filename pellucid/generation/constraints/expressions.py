@@ -8,7 +8,7 @@ nodes have equal numbers, so that there are finitely many.
 
 from collections.abc import Iterable, Sequence
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 
 MOST_MOVES = 1 << 19
 """The pairs of linear forms that one expression may take: less than a second of them."""

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from pellucid.errors import UsageError, show, unknown
+from pellucid.base.errors import UsageError, show, unknown
 from pellucid.generation.constraints.automaton import Automaton, build_automaton
 from pellucid.generation.constraints.characters import Ranges, encode_set, make_ranges, negate, subtract
 from pellucid.generation.constraints.expressions import EMPTY_TEXT, NOTHING, Expressions, mask_of

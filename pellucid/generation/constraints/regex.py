@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from pellucid.errors import UsageError, show
+from pellucid.base.errors import UsageError, show
 from pellucid.generation.constraints.automaton import Automaton, build_automaton
 from pellucid.generation.constraints.characters import LAST, Ranges, encode_set, make_ranges, negate
 from pellucid.generation.constraints.expressions import EMPTY_TEXT, Expressions

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.corpora.stories.exact import Lookahead, Position, cut_piece
-from pellucid.corpora.stories.grammar import Grammar, Option
-from pellucid.corpora.stories.levels import grammar
-from pellucid.corpora.stories.spelling import spaced_words_of
-from pellucid.errors import TokenError
+from pellucid.base.errors import TokenError
+from pellucid.data.generated.stories.exact import Lookahead, Position, cut_piece
+from pellucid.data.generated.stories.grammar import Grammar, Option
+from pellucid.data.generated.stories.levels import grammar
+from pellucid.data.generated.stories.spelling import spaced_words_of
 from pellucid.generation.constraints.automaton import DEAD
 from pellucid.generation.constraints.token_mask import UNREACHABLE, Constraint, NextTokens
 from pellucid.generation.constraints.token_table import END, TokenTable, Trie, count_spelling

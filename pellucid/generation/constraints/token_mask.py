@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.errors import TokenError, UsageError, show
+from pellucid.base.errors import TokenError, UsageError, show
 from pellucid.generation.constraints.automaton import DEAD, Automaton
 from pellucid.generation.constraints.token_table import LONGEST_SPELLING, Ints, TokenTable
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import TokenError
+from pellucid.base.errors import TokenError
 from pellucid.generation.constraints.automaton import Automaton
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Tokenizer

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from html import escape
 
+from pellucid.generation.ledger.content import LedgerRecord
 from pellucid.generation.ledger.entry import BeamNode
-from pellucid.generation.ledger.record import LedgerRecord
 from pellucid.generation.ledger.token_text import token_text
 
 MOST_NODES = 400

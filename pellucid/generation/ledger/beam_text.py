@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from pellucid.format import pluralize
+from pellucid.base.formatting import pluralize
+from pellucid.generation.ledger.content import LedgerRecord
 from pellucid.generation.ledger.entry import BeamNode
-from pellucid.generation.ledger.record import LedgerRecord
 from pellucid.generation.ledger.token_text import token_text
 
 

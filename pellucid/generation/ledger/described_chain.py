@@ -1,7 +1,7 @@
 """The chain of samplers as a ledger records it: what the settings make of it."""
 
+from pellucid.generation.ledger.content import LedgerSampler
 from pellucid.generation.ledger.file import to_data
-from pellucid.generation.ledger.record import LedgerSampler
 from pellucid.generation.samplers.chain import Chain
 from pellucid.generation.settings.conflicts import CONSTRAINTS
 from pellucid.generation.settings.sampling import Sampling

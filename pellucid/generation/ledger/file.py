@@ -12,9 +12,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
-from pellucid import strict
-from pellucid.errors import FileError
-from pellucid.files import (
+from pellucid.base import strict
+from pellucid.base.errors import FileError
+from pellucid.base.files import (
     UNPAIRED,
     Damaged,
     check_format,
@@ -26,6 +26,7 @@ from pellucid.files import (
     read_bytes,
     validating,
 )
+from pellucid.generation.ledger.content import LedgerRecord
 from pellucid.generation.ledger.entry import (
     FATES,
     MOST_CANDIDATES,
@@ -35,7 +36,6 @@ from pellucid.generation.ledger.entry import (
     Candidate,
     Entry,
 )
-from pellucid.generation.ledger.record import LedgerRecord
 from pellucid.generation.request import FINISH_REASONS, Completion
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.settings.table import SETTINGS

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from pellucid.arguments import check_bool, check_int, check_path
-from pellucid.format import escape_controls, pluralize
+from pellucid.base.arguments import check_bool, check_int, check_path
+from pellucid.base.formatting import escape_controls, pluralize
+from pellucid.generation.ledger.content import LedgerRecord
 from pellucid.generation.ledger.file import check_ledger_output, read_ledger, write_ledger
 from pellucid.generation.ledger.page import check_page_output, make_page, write_page
-from pellucid.generation.ledger.record import LedgerRecord
 from pellucid.generation.ledger.replay import LedgerReplay, replay_ledger
 from pellucid.generation.ledger.text import format_ledger
 from pellucid.generation.ledger.token_text import format_token

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pellucid.figures.html import escape_text, fill_page
-from pellucid.figures.surprisal import draw_legend, draw_token, read_token_style
-from pellucid.files import check_output, make_page_kind, new_file
-from pellucid.format import escape_controls
+from pellucid.base.files import check_output, make_page_kind, new_file
+from pellucid.base.formatting import escape_controls
 from pellucid.generation.ledger.beam_drawing import draw_beams
+from pellucid.generation.ledger.content import LedgerRecord
 from pellucid.generation.ledger.entry import Entry, compute_intervals
-from pellucid.generation.ledger.record import LedgerRecord
 from pellucid.generation.ledger.settings_text import describe_rule, describe_settings, format_sampler
 from pellucid.generation.ledger.token_text import PROPOSER_WORDS, count_names, find_place
 from pellucid.generation.request import Completion
+from pellucid.report.html import escape_text, fill_page
+from pellucid.report.surprisal import draw_legend, draw_token, read_token_style
 
 SHOWN = 12
 """Candidates of a token on the page, the chosen one among them."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from pellucid.format import pluralize
+from pellucid.base.formatting import pluralize
+from pellucid.generation.ledger.content import LedgerRecord, describe_versions, follow_context
 from pellucid.generation.ledger.entry import (
     MOST_CANDIDATES,
     Entry,
@@ -14,9 +15,8 @@ from pellucid.generation.ledger.entry import (
     compute_log_normalizer,
     compute_probability,
 )
-from pellucid.generation.ledger.record import LedgerRecord, describe_versions, follow_context
 from pellucid.generation.request import Completion, Request
-from pellucid.judge.mismatch import OTHER_MACHINE
+from pellucid.verification.mismatch import OTHER_MACHINE
 
 Run = Callable[[Request], Sequence[Completion]]
 """Generates: an engine's `add(request).result()`."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pellucid.columns import wrap
-from pellucid.format import escape_controls, pluralize
-from pellucid.generation.ledger.record import LedgerRecord, LedgerSampler
+from pellucid.base.columns import wrap
+from pellucid.base.formatting import escape_controls, pluralize
+from pellucid.generation.ledger.content import LedgerRecord, LedgerSampler
 from pellucid.generation.settings.sampling import Sampling
 
 WIDTH = 100

@@ -6,11 +6,11 @@ Tokens are numbered from 1. Surprisal and entropy are of the model's own distrib
 import math
 from collections.abc import Iterator, Sequence
 
-from pellucid.columns import cut, display_width, pad, wrap
-from pellucid.format import pluralize
+from pellucid.base.columns import cut, display_width, pad, wrap
+from pellucid.base.formatting import pluralize
 from pellucid.generation.ledger.beam_text import format_beams
+from pellucid.generation.ledger.content import LedgerRecord
 from pellucid.generation.ledger.entry import Entry
-from pellucid.generation.ledger.record import LedgerRecord
 from pellucid.generation.ledger.settings_text import WIDTH, format_settings
 from pellucid.generation.ledger.token_text import GAP, PROPOSER_WORDS, format_probability, token_text
 from pellucid.generation.request import Completion

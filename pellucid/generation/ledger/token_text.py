@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from pellucid.arguments import check_int
-from pellucid.columns import cut, display_width, pad, wrap
-from pellucid.errors import UsageError
-from pellucid.format import escape_controls, format_number, pluralize
+from pellucid.base.arguments import check_int
+from pellucid.base.columns import cut, display_width, pad, wrap
+from pellucid.base.errors import UsageError
+from pellucid.base.formatting import escape_controls, format_number, pluralize
+from pellucid.generation.ledger.content import LedgerRecord
 from pellucid.generation.ledger.entry import Candidate, Entry, compute_intervals
-from pellucid.generation.ledger.record import LedgerRecord
 from pellucid.generation.ledger.settings_text import WIDTH, format_sampler
 
 LONGEST_TOKEN = 16

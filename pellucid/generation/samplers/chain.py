@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.errors import PellucidError, TokenError, UsageError, quote
+from pellucid.base.errors import PellucidError, TokenError, UsageError, quote
 from pellucid.generation.ledger.entry import SHOWN_CANDIDATES, Entry, Removal
 from pellucid.generation.samplers.drawn_token import draw_id, draw_token, find_removals, make_entry
 from pellucid.generation.samplers.kept_scores import KeptScores, is_long

@@ -5,7 +5,7 @@ them, and where a person types one out of habit, the message says what to write 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from pellucid.errors import FileError, UsageError, show
+from pellucid.base.errors import FileError, UsageError, show
 from pellucid.generation.settings.table import SETTINGS
 
 HABITS: dict[str, str] = {

@@ -10,7 +10,7 @@ omitted that do not go with the others.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pellucid.errors import UsageError, unknown
+from pellucid.base.errors import UsageError, unknown
 from pellucid.generation.settings.conflicts import drop_conflicts
 from pellucid.generation.settings.foreign_keys import read_generation
 from pellucid.generation.settings.sampling import DEFAULTS, Sampling, check_table

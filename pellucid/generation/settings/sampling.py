@@ -13,14 +13,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from pellucid.arguments import check_bool, check_int, check_list, check_one_of, check_type
-from pellucid.errors import TokenError, UsageError
+from pellucid.base.arguments import check_bool, check_int, check_list, check_one_of, check_type
+from pellucid.base.errors import TokenError, UsageError
+from pellucid.base.strict import check_keys
 from pellucid.generation.settings.conflicts import drop_conflicts, find_conflicts
 from pellucid.generation.settings.foreign_keys import read_generation, suggest_key
 from pellucid.generation.settings.table import CONTEXT_RULES as CONTEXT_RULES
 from pellucid.generation.settings.table import DEFAULT_NEW_TOKENS as DEFAULT_NEW_TOKENS
 from pellucid.generation.settings.table import SETTINGS
-from pellucid.strict import check_keys
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
-from pellucid.arguments import (
+from pellucid.base.arguments import (
     INT64,
     LARGEST_VOCABULARY,
     check_bool,
@@ -21,7 +21,7 @@ from pellucid.arguments import (
     check_text,
     count_entries,
 )
-from pellucid.errors import ConfigError, UsageError, show, unknown
+from pellucid.base.errors import ConfigError, UsageError, show, unknown
 from pellucid.parts.samplers import Sampler
 
 CONTEXT_RULES = ("refuse", "crop", "roll")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pellucid.errors import TokenError, UsageError, show
-from pellucid.format import pluralize
+from pellucid.base.errors import TokenError, UsageError, show
+from pellucid.base.formatting import pluralize
 from pellucid.generation.settings.table import SETTINGS, BiasSetting, TokenListSetting, is_id
 from pellucid.text.tokenizer import Tokenizer
 

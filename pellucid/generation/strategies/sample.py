@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from pellucid.errors import PellucidError
+from pellucid.base.errors import PellucidError
 from pellucid.generation.feed import Feed
 from pellucid.generation.request import Request
 from pellucid.generation.samplers.chain import ChainState, Chosen, find_bad_logit

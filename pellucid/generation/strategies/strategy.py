@@ -12,7 +12,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from pellucid.errors import PellucidError
+from pellucid.base.errors import PellucidError
 from pellucid.generation.context import shorten
 from pellucid.generation.feed import Feed
 from pellucid.generation.output import Output
@@ -20,7 +20,7 @@ from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, Wanted
 from pellucid.generation.samplers.own_probabilities import TopLogprobs
 from pellucid.generation.slots import CacheSlots
-from pellucid.generation.strategies.speculative import Draft
+from pellucid.generation.strategies.speculative_decoding import Draft
 from pellucid.text.tokenizer import Tokenizer
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pellucid.dtypes import Array
-from pellucid.errors import UsageError
+from pellucid.base.dtypes import Array
+from pellucid.base.errors import UsageError
 from pellucid.interpretability.patching.sites import Site
 from pellucid.interpretability.patching.variants import Progress, Replacement, run_variants
 from pellucid.interpretability.runner import Runner

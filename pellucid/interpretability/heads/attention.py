@@ -13,14 +13,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pellucid.base.dtypes import Array
+from pellucid.base.errors import UsageError, show
+from pellucid.base.formatting import pluralize
 from pellucid.config import ModelConfig
-from pellucid.dtypes import Array
-from pellucid.errors import UsageError, show
-from pellucid.figures.diagram import Grid
-from pellucid.format import pluralize
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Runner
-from pellucid.interpretability.views.view import Entry, View, ViewTable
+from pellucid.report.diagram import Grid
+from pellucid.report.view import Entry, View, ViewTable
 
 STATISTICS = {
     "entropy": "−Σ_s P ln P, in nats",

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pellucid.arguments import check_int
-from pellucid.corpora.stories import LEVELS
-from pellucid.dtypes import Array
-from pellucid.errors import PellucidError, UsageError, unknown
+from pellucid.base.arguments import check_int
+from pellucid.base.dtypes import Array
+from pellucid.base.errors import PellucidError, UsageError, unknown
+from pellucid.base.formatting import pluralize
+from pellucid.data.generated.stories import LEVELS
 from pellucid.evaluation.bootstrap import LEVEL, SAMPLES, sample_ratios
-from pellucid.format import pluralize
 from pellucid.interpretability.heads.ablation import HeadAblation, ablate_heads
 from pellucid.interpretability.heads.attention import find_visible, has_pattern, map_heads, record_patterns
 from pellucid.interpretability.heads.keyed_text import (
@@ -29,7 +29,7 @@ from pellucid.interpretability.heads.keyed_text import (
 from pellucid.interpretability.patching.variants import Progress
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Runner
-from pellucid.interpretability.views.view import Entry, View, ViewTable
+from pellucid.report.view import Entry, View, ViewTable
 
 KINDS = {
     "previous": "P[t, t−1], t ≥ 1",

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pellucid.base.errors import UsageError
 from pellucid.config import ModelConfig
-from pellucid.corpora.stories import Annotation, annotate, stories
-from pellucid.errors import UsageError
+from pellucid.data.generated.stories import Annotation, annotate, stories
 from pellucid.interpretability.word_alignment import find_word_tokens
 from pellucid.text.tokenizer import Tokenizer
 

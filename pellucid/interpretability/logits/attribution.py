@@ -11,13 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pellucid.arguments import check_int
+from pellucid.base.arguments import check_int
+from pellucid.base.dtypes import Array
+from pellucid.base.errors import UsageError
 from pellucid.config import ModelConfig
-from pellucid.dtypes import Array
-from pellucid.errors import UsageError
-from pellucid.explain.trace import Trace
-from pellucid.figures.diagram import Bars, Grid
-from pellucid.figures.figure import Plot
+from pellucid.explanation.trace import Trace
 from pellucid.interpretability.heads.attention import has_pattern
 from pellucid.interpretability.logits.attribution_steps import (
     HEADS,
@@ -31,9 +29,11 @@ from pellucid.interpretability.logits.attribution_steps import (
 )
 from pellucid.interpretability.prompted_model import PromptedModel, check_position, check_tokens
 from pellucid.interpretability.runner import Values
-from pellucid.interpretability.views.view import View, ViewTable
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
+from pellucid.report.diagram import Bars, Grid
+from pellucid.report.figure import Plot
+from pellucid.report.view import View, ViewTable
 
 FORMULA = """logit = Σ_i a_i,  a_i = X_i[t] · g_i
 X_i: embedded, position_rows, each head's attn.head_out, each mlp_out, each bias

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pellucid.base.errors import UsageError
+from pellucid.base.names import describe
 from pellucid.config import ModelConfig
-from pellucid.errors import UsageError
 from pellucid.interpretability.heads.attention import has_pattern
-from pellucid.names import describe
 from pellucid.parts.norms import NormConfig
 from pellucid.parts.residuals import NoResidual, PlainResidual, ScaledResidual
 from pellucid.reference.op import Ref

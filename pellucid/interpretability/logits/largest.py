@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pellucid.dtypes import Array
+from pellucid.base.dtypes import Array
 
 
 def find_largest(scores: Array, count: int) -> Array:

@@ -14,20 +14,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pellucid.arguments import check_int
+from pellucid.base.arguments import check_int
+from pellucid.base.dtypes import Array
+from pellucid.base.errors import UsageError
 from pellucid.config import ModelConfig
-from pellucid.dtypes import Array
-from pellucid.errors import UsageError
-from pellucid.figures.chart import Axis, Chart, LegendKey, Series
-from pellucid.figures.diagram import Grid
 from pellucid.interpretability.logits.largest import find_largest
 from pellucid.interpretability.prompted_model import PromptedModel, check_position, check_tokens
 from pellucid.interpretability.runner import Values
-from pellucid.interpretability.views.view import Entry, View, ViewTable
 from pellucid.reference.norms import normalize
 from pellucid.reference.op import Ref
 from pellucid.reference.tape import Tape
 from pellucid.reference.transformer import compute_logits
+from pellucid.report.chart import Axis, Chart, LegendKey, Series
+from pellucid.report.diagram import Grid
+from pellucid.report.view import Entry, View, ViewTable
 
 FORMULA = """lens(X) = FinalNorm(X) W_U (+ b), capped as the model's logits are
 X: resid_pre of block 0, each resid_mid and resid_post

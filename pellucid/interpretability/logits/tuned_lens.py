@@ -21,11 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
+from pellucid.base.dtypes import Array
+from pellucid.base.errors import FileError, UsageError
+from pellucid.base.files import Kind, check_output, check_suffix, need, new_file, validating
 from pellucid.config import ModelConfig
-from pellucid.dtypes import Array
-from pellucid.errors import FileError, UsageError
-from pellucid.files import Kind, check_output, check_suffix, need, new_file, validating
-from pellucid.interop.safetensors_file import read_file
+from pellucid.formats.safetensors_file import read_file
 from pellucid.interpretability.logits.lens import (
     Distribution,
     append_lens,
@@ -37,7 +37,6 @@ from pellucid.interpretability.logits.lens import (
     read_logits,
 )
 from pellucid.interpretability.runner import Runner
-from pellucid.interpretability.views.view import View, ViewTable
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum
@@ -45,6 +44,7 @@ from pellucid.reference.ops.losses import neg_log_probs
 from pellucid.reference.ops.softmax import logsumexp
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Tape
+from pellucid.report.view import View, ViewTable
 
 FORMAT, VERSION = "pellucid-tuned-lens", "1"
 HELD_OUT = 5

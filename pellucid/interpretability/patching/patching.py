@@ -20,17 +20,17 @@ from typing import Literal
 
 import numpy as np
 
-from pellucid.dtypes import Array
-from pellucid.errors import TokenError, UsageError, unknown
-from pellucid.figures.diagram import Grid
-from pellucid.format import pluralize
+from pellucid.base.dtypes import Array
+from pellucid.base.errors import TokenError, UsageError, unknown
+from pellucid.base.formatting import pluralize
+from pellucid.base.names import describe
 from pellucid.interpretability.patching.sites import PARTS, DivideBy, Site, is_replaceable, list_sites
 from pellucid.interpretability.patching.variants import Progress, Replacement, run_variants
 from pellucid.interpretability.prompted_model import PromptedModel, check_position, check_tokens
 from pellucid.interpretability.runner import Runner, Values
-from pellucid.interpretability.views.view import Entry, View, ViewTable
-from pellucid.names import describe
 from pellucid.reference.ops.softmax import logsumexp
+from pellucid.report.diagram import Grid
+from pellucid.report.view import Entry, View, ViewTable
 
 Direction = Literal["denoising", "noising"]
 DIRECTIONS = {"denoising": "recovered", "noising": "lost"}

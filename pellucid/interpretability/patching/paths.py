@@ -20,8 +20,8 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from pellucid.errors import UsageError, show
-from pellucid.format import pluralize
+from pellucid.base.errors import UsageError, show
+from pellucid.base.formatting import pluralize
 from pellucid.interpretability.patching.patching import (
     DIRECTIONS,
     Direction,
@@ -41,7 +41,7 @@ from pellucid.interpretability.patching.sites import Site, check_site, list_outp
 from pellucid.interpretability.patching.variants import Progress, Replacement, count_rows, run_variants
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Patch, Runner
-from pellucid.interpretability.views.view import View, ViewTable
+from pellucid.report.view import View, ViewTable
 
 SENDERS = "blocks.*.attn.head_out"
 RECEIVER = "logits"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from pellucid.errors import AddressError, UsageError, show
+from pellucid.base.errors import AddressError, UsageError, show
+from pellucid.base.names import describe
 from pellucid.interpretability.runner import Index, Runner
-from pellucid.names import describe
 
 DivideBy = Literal["head", "position", "whole"]
 PARTS: Mapping[DivideBy, tuple[str, ...]] = {"head": ("h", "k"), "position": ("t", "s"), "whole": ()}

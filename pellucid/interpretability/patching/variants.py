@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pellucid.dtypes import Array
+from pellucid.base.dtypes import Array
 from pellucid.interpretability.patching.sites import Site
 from pellucid.interpretability.runner import Patch, Runner, Values
 

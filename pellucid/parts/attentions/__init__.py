@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pellucid.names import describe
+from pellucid.base.names import describe
 from pellucid.parts import ConfigLike, Part
 
 Axes = Mapping[str, int]
@@ -52,7 +52,7 @@ class LinearAttentionConfig(AttentionConfig):
 
         z_t = φ(q_t) S_t / (φ(q_t) · n_t),   S_t = Σ_{s ≤ t} φ(k_s)ᵀ v_s,   n_t = Σ_{s ≤ t} φ(k_s)
 
-    `feature` is φ: an operation of the specification, and a class of `model/features.py`. Features are 0 or
+    `feature` is φ: an operation of the specification, and a class of `engine/features.py`. Features are 0 or
     more; if all weights of a query are 0, so is z.
     """
 

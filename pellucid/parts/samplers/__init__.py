@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from pellucid.arguments import INT64
-from pellucid.errors import ConfigError, show
+from pellucid.base.arguments import INT64
+from pellucid.base.errors import ConfigError, show
 from pellucid.parts import Part
 
 if TYPE_CHECKING:  # the options of a command are made from this module, and its help needs no arrays

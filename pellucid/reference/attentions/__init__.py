@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pellucid import registry
+from pellucid.base import registry
 from pellucid.config import ModelConfig
 from pellucid.reference.layers import KeepMasks
 from pellucid.reference.op import Array, Ref

@@ -4,7 +4,7 @@ import functools
 import importlib
 import pkgutil
 
-from pellucid.errors import TapeError, unknown
+from pellucid.base.errors import TapeError, unknown
 from pellucid.reference.op import Op
 
 

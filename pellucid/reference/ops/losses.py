@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.names import IGNORE_INDEX
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.reference.op import (
     Attrs,
     Gradients,

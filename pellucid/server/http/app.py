@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from pellucid.errors import did_you_mean
+from pellucid.base.errors import did_you_mean
 from pellucid.server.http.limits import (
     CHECKS,
     SECURITY_HEADERS,

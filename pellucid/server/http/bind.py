@@ -4,7 +4,7 @@ import errno
 import resource
 import socket
 
-from pellucid.errors import UsageError, file_error
+from pellucid.base.errors import UsageError, file_error
 
 SEND_BUFFER = 65_536
 """Bytes that the kernel takes for a client that does not read; by itself it takes megabytes."""

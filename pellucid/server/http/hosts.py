@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from pellucid.errors import UsageError, show
+from pellucid.base.errors import UsageError, show
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """They reach this machine alone, and no other site can have them as its name."""

@@ -8,7 +8,7 @@ import re
 import stat
 from pathlib import Path
 
-from pellucid.errors import FileError, UsageError, file_errors
+from pellucid.base.errors import FileError, UsageError, file_errors
 
 VARIABLE = "PELLUCID_API_KEY"
 LEAST, MOST = 16, 256

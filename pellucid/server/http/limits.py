@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pellucid.errors import PellucidError
+from pellucid.base.errors import PellucidError
 from pellucid.server.http.hosts import LOOPBACK_HOSTS, list_authorities, list_own_hosts, read_allowed_host
 
 Scope = Mapping[str, Any]

@@ -10,7 +10,7 @@ from types import FrameType
 
 from uvicorn import Config, Server
 
-from pellucid.format import pluralize
+from pellucid.base.formatting import pluralize
 from pellucid.server.http.app import Shell
 from pellucid.server.http.protocol import make_protocol
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pellucid.errors import quote
+from pellucid.base.errors import quote
 from pellucid.server.http.limits import LIMITS, SECURITY_HEADERS, Limits, make_error_body
 
 GRACE = 2.0

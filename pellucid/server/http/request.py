@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Receive
 
-from pellucid.errors import PellucidError, quote, show
+from pellucid.base.errors import PellucidError, quote, show
 from pellucid.server.http.limits import Limits, RequestError, Scope, find_header
 
 T = TypeVar("T")

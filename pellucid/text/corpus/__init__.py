@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pellucid.errors import ConfigError, FileError, ResourceError, unknown
+from pellucid.base.errors import ConfigError, FileError, ResourceError, unknown
 from pellucid.text.corpus import sources, split
 from pellucid.text.corpus.bad_files import (
     HEAD,
@@ -29,7 +29,7 @@ from pellucid.text.corpus.bad_files import (
     check_is_text,
 )
 from pellucid.text.corpus.decode import Decoder, EncodingError
-from pellucid.text.corpus.records import records
+from pellucid.text.corpus.json_lines import records
 from pellucid.text.corpus.report import Count, Report
 from pellucid.text.corpus.unpack import chunks, without_bom
 

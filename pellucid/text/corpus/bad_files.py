@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pellucid.errors import ConfigError, FileError, unknown
+from pellucid.base.errors import ConfigError, FileError, unknown
 
 STOP, SKIP, REPLACE = CHOICES = ("stop", "skip", "replace")
 """Refuse the corpus; omit the file; put U+FFFD for bytes that are not UTF-8, and count them."""

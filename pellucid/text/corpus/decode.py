@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 

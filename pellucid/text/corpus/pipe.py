@@ -7,7 +7,7 @@ import threading
 from queue import Empty, Queue
 from typing import BinaryIO
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 
 SECONDS = 10.0
 """The longest that a pipe may be without a program that writes into it."""

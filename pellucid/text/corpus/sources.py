@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pellucid.errors import FileError, file_error
+from pellucid.base.errors import FileError, file_error
 
 STDIN = "-"
 TEXTS = (".txt", ".md", ".jsonl")

@@ -14,7 +14,7 @@ document. All of this is done on bytes, before decoding: in UTF-8 the byte of \n
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from pellucid.errors import ConfigError, unknown
+from pellucid.base.errors import ConfigError, unknown
 
 Pieces = Iterator[tuple[int, bytes]]
 """Documents, each with the place of its first byte."""

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from pellucid.errors import FileError, file_error
+from pellucid.base.errors import FileError, file_error
 from pellucid.text.corpus.pipe import open_text
 from pellucid.text.corpus.sources import STDIN, display_name
 

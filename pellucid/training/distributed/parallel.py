@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from pellucid.errors import ConfigError
-from pellucid.model.lora import adapters
+from pellucid.base.errors import ConfigError
+from pellucid.engine.lora import adapters
 from pellucid.training.compiled_loss import Loss
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.objective import Objective

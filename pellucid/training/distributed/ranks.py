@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pellucid.errors import ConfigError, PellucidError, RankError, UsageError
+from pellucid.base.errors import ConfigError, PellucidError, RankError, UsageError
 from pellucid.training.distributed.heartbeat import INTERVAL, LATE, Heartbeat, HeartbeatMonitor
 
 if TYPE_CHECKING:  # a single process sends nothing, and commands that only read a run start without torch

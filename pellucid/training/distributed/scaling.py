@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 from pellucid.config import ModelConfig, preset
-from pellucid.cost import OPTIMIZER_STATES, estimate_training_memory
+from pellucid.config.cost import OPTIMIZER_STATES, estimate_training_memory
 
 NUMBER = 4
 """Bytes of a weight, a gradient or a moment."""

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.errors import FileError, UsageError
-from pellucid.figures.chart import Axis, Chart, Heatmap, LegendKey, Series
-from pellucid.figures.figure import Excerpt, Figure, Section
-from pellucid.figures.svg.marks import COLORS
-from pellucid.format import escape_controls
+from pellucid.base.errors import FileError, UsageError
+from pellucid.base.formatting import escape_controls
+from pellucid.report.chart import Axis, Chart, Heatmap, LegendKey, Series
+from pellucid.report.figure import Excerpt, Figure, Section
+from pellucid.report.svg.marks import COLORS
 from pellucid.training.history.curves import Array, Curve, RunCurves, run_curves
 from pellucid.training.history.layers import Map, maps
 from pellucid.training.history.log import read

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 
 Array = NDArray[np.float64]
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError, file_errors
-from pellucid.files import UNPAIRED, read_bytes, write_line
+from pellucid.base.errors import FileError, file_errors
+from pellucid.base.files import UNPAIRED, read_bytes, write_line
 from pellucid.training.events import (
     Compared,
     Ended,

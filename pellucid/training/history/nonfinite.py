@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.base.errors import PellucidError
+from pellucid.base.formatting import format_number
 from pellucid.config import ModelConfig
-from pellucid.errors import PellucidError
-from pellucid.format import format_number
-from pellucid.model.taps import look
+from pellucid.engine.taps import look
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from pellucid.training import step

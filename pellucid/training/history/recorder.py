@@ -18,9 +18,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pellucid.base.patterns import matches
 from pellucid.data.rows import Batch
-from pellucid.model.taps import current_watcher, look
-from pellucid.patterns import matches
+from pellucid.engine.taps import current_watcher, look
 from pellucid.training.distributed.sharded import full_tensor
 from pellucid.training.events import Recorded
 from pellucid.training.prefetch import DeviceBatch

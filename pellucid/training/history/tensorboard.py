@@ -9,7 +9,7 @@ The log has the same figures in any case.
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.training.history.log import Line
 
 SCALARS = ("step", "evaluation")

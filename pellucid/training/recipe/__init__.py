@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from pellucid.base.errors import ConfigError, unknown
 from pellucid.config import ModelConfig
 from pellucid.data.rows import Rows
 from pellucid.data.sources.settings import DataSettings
-from pellucid.errors import ConfigError, unknown
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts import Part
 from pellucid.parts.optimizers import AdamW, OptimizerConfig

@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
+from pellucid.base.errors import ConfigError
+from pellucid.base.toml import check_numbers
 from pellucid.data.sources.settings import Paths
-from pellucid.errors import ConfigError
 from pellucid.parts import Part
-from pellucid.toml import check_numbers
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.reading import read_preset
 from pellucid.training.recipe.renamed_keys import translate, translate_override

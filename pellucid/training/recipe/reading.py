@@ -6,9 +6,9 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from pellucid.base.errors import ConfigError, did_you_mean, unknown
 from pellucid.config import ModelConfig, preset_text, presets
 from pellucid.data.sources.settings import Paths
-from pellucid.errors import ConfigError, did_you_mean, unknown
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts import Part
 from pellucid.training.recipe.toml import show_value

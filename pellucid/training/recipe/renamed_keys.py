@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 
 RENAMED = {
     "optimizer.decay": "optimizer.weight_decay",

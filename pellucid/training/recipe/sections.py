@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pellucid.arguments import LARGEST_VOCABULARY
+from pellucid.base.arguments import LARGEST_VOCABULARY
+from pellucid.base.errors import ConfigError
 from pellucid.data.sources.settings import ROWS
-from pellucid.errors import ConfigError
 from pellucid.generation.settings.sampling import DEFAULTS, Sampling
 from pellucid.text.corpus.bad_files import CHOICES as BAD_FILE_CHOICES
 

@@ -6,11 +6,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from pellucid.base.errors import ConfigError, did_you_mean
+from pellucid.base.files import read_text
+from pellucid.base.toml import parse_toml
 from pellucid.config import presets
 from pellucid.data.sources.generated import GENERATED
-from pellucid.errors import ConfigError, did_you_mean
-from pellucid.files import read_text
-from pellucid.toml import parse_toml
 from pellucid.training.recipe.overrides import override
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import date, time
 from typing import Any
 
-from pellucid.errors import ConfigError, show
-from pellucid.toml import load_toml
+from pellucid.base.errors import ConfigError, show
+from pellucid.base.toml import load_toml
 
 
 def format_toml(value: Any) -> str:

@@ -32,18 +32,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pellucid import pretrained as interop
+from pellucid.base.errors import FileError, ResourceError, UsageError, file_error
+from pellucid.base.files import fsync_folder, need, validating, whole_file
 from pellucid.config import ModelConfig
 from pellucid.data.loader import begins_with_bos
-from pellucid.errors import FileError, ResourceError, UsageError, file_error
-from pellucid.files import fsync_folder, need, validating, whole_file
-from pellucid.interop import model_folder
-from pellucid.interop.adapter import Adapter, write_adapter
-from pellucid.interop.folder import read_table
-from pellucid.interop.safetensors_file import MAX_INDEX_BYTES, read_tensors, write_file
-from pellucid.text.tokenizer import Tokenizer
-from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
-from pellucid.training.saving.manifest import (
+from pellucid.formats import model_folder
+from pellucid.formats import pretrained as interop
+from pellucid.formats.adapter import Adapter, write_adapter
+from pellucid.formats.checkpoint_manifest import (
     ADAPTER,
     MANIFEST,
     MODEL,
@@ -54,6 +50,10 @@ from pellucid.training.saving.manifest import (
     list_files,
     measure,
 )
+from pellucid.formats.folder import read_table
+from pellucid.formats.safetensors_file import MAX_INDEX_BYTES, read_tensors, write_file
+from pellucid.text.tokenizer import Tokenizer
+from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.saving.shards import (
     PARTS,
     JoinedTensors,

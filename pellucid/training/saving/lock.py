@@ -8,7 +8,7 @@ import socket
 import time
 from pathlib import Path
 
-from pellucid.errors import UsageError, file_error
+from pellucid.base.errors import UsageError, file_error
 
 PATIENCE = 0.3
 """Seconds: a process that only reads the status of a run holds its lock for a moment."""

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pellucid.errors import file_errors
-from pellucid.files import Kind, new_folder, whole_file
-from pellucid.training.saving.manifest import ADAPTER, CHECKPOINTS, MODEL, checkpoint_name, measure
+from pellucid.base.errors import file_errors
+from pellucid.base.files import Kind, new_folder, whole_file
+from pellucid.formats.checkpoint_manifest import ADAPTER, CHECKPOINTS, MODEL, checkpoint_name, measure
 
 ORIGIN, FORMAT, VERSION = "origin.json", "pellucid-origin", 1
 _LINK = re.compile(rf"{CHECKPOINTS}/step-\d+/({MODEL}|{ADAPTER})")

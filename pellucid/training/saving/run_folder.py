@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pellucid.errors import FileError, UsageError, file_error, file_errors, show
-from pellucid.files import (
+from pellucid.base.errors import FileError, UsageError, file_error, file_errors, show
+from pellucid.base.files import (
     check_parent,
     is_partial,
     make_folders,
@@ -33,12 +33,9 @@ from pellucid.files import (
     sweep_folder,
     whole_file,
 )
-from pellucid.toml import parse_toml
-from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
-from pellucid.training.events import EndReason
-from pellucid.training.saving import manifest, published
-from pellucid.training.saving.lock import FolderLock, is_locked
-from pellucid.training.saving.manifest import (
+from pellucid.base.toml import parse_toml
+from pellucid.formats import checkpoint_manifest
+from pellucid.formats.checkpoint_manifest import (
     ADAPTER,
     BEST,
     CHECKPOINTS,
@@ -47,6 +44,10 @@ from pellucid.training.saving.manifest import (
     checkpoint_name,
     parse_step,
 )
+from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
+from pellucid.training.events import EndReason
+from pellucid.training.saving import published
+from pellucid.training.saving.lock import FolderLock, is_locked
 from pellucid.training.saving.published import Origin
 
 if TYPE_CHECKING:  # commands that only read a run start without torch
@@ -57,7 +58,7 @@ RECORDER, DATA, TENSORBOARD = "recorder.jsonl", "data", "tensorboard"
 MODELS = (MODEL, ADAPTER, BEST)
 _LEFTOVER = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
 _OLD_LEFTOVER = re.compile(r"\.(model|adapter)-\d+-\d+|recipe\.toml\.\d+-\d+\.partial")
-"""What killed processes of earlier versions left; `pellucid.files` knows that of this one."""
+"""What killed processes of earlier versions left; `pellucid.base.files` knows that of this one."""
 _COUNT = itertools.count()
 
 
@@ -219,14 +220,14 @@ class RunFolder:
         if ranks.is_main:
             self._check_lock()
         path = self.checkpoints / checkpoint_name(snapshot.step)
-        if not ranks.on_main_then_broadcast(lambda: _is_valid(manifest.check_contents, path)):
+        if not ranks.on_main_then_broadcast(lambda: _is_valid(checkpoint_manifest.check_contents, path)):
             snapshot = self._with_name(snapshot)
             from pellucid.training.saving import checkpoint
 
             path = checkpoint.write(self.checkpoints, snapshot, self.read_recipe(), environment, ranks)
 
         def publish_and_purge() -> None:
-            known = manifest.check_sizes(path)
+            known = checkpoint_manifest.check_sizes(path)
             for part in (MODEL, ADAPTER):
                 if (path / part).is_dir():
                     self._remember(
@@ -239,7 +240,7 @@ class RunFolder:
 
     def save_best(self, snapshot: "Snapshot", loss: float, ranks: Ranks = SINGLE_PROCESS) -> Path:
         """Writes the model of a snapshot to `best`, with its validation loss. All ranks take part."""
-        from pellucid.interop import model_folder
+        from pellucid.formats import model_folder
         from pellucid.training.saving import checkpoint
 
         best = self.path / BEST
@@ -299,7 +300,7 @@ class RunFolder:
                 continue
             path = self.checkpoints / checkpoint_name(step)
             try:
-                manifest.check_contents(path)
+                checkpoint_manifest.check_contents(path)
             except FileError as error:
                 skipped.append(f"skipped the checkpoint of step {step}: {error}")
             else:
@@ -330,7 +331,7 @@ class RunFolder:
 
     def _is_intact(self, step: int) -> bool:
         """Whether the checkpoint of a step has all its files, each of its size."""
-        return _is_valid(manifest.check_sizes, self.checkpoints / checkpoint_name(step))
+        return _is_valid(checkpoint_manifest.check_sizes, self.checkpoints / checkpoint_name(step))
 
     def _steps(self) -> list[int]:
         """Returns the steps of all checkpoints, complete or not, the newest first."""

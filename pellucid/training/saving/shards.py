@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pellucid.dtypes import FLOATS, INTEGERS, STORAGE, Array
-from pellucid.errors import UsageError, show
-from pellucid.files import need
-from pellucid.interop.safetensors_file import StoredTensor, read_file
+from pellucid.base.dtypes import FLOATS, INTEGERS, STORAGE, Array
+from pellucid.base.errors import UsageError, show
+from pellucid.base.files import need
+from pellucid.formats.safetensors_file import StoredTensor, read_file
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.sharded import LocalRows, full_tensor, get_local_rows, is_sharded
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pellucid.base.errors import ConfigError, FileError, TokenError
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.data.sources.conversations import read_conversations
 from pellucid.data.sources.settings import DataSettings
 from pellucid.data.sources.source import Source, open_source
-from pellucid.errors import ConfigError, FileError, TokenError
-from pellucid.interop import model_folder
-from pellucid.names import IGNORE_INDEX
+from pellucid.formats import model_folder
 from pellucid.training.events import Evaluated
 from pellucid.training.history.log import read
 from pellucid.training.recipe import Recipe

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.corpora import stories, tasks
+from pellucid.base.errors import ConfigError, FileError, PellucidError
+from pellucid.base.names import IGNORE_INDEX
+from pellucid.data.generated import stories, tasks
 from pellucid.data.loader import DataLoader
 from pellucid.data.prepare import prepare
 from pellucid.data.rows.mixture import Mixture
@@ -20,8 +22,6 @@ from pellucid.data.rows.windows import Windows
 from pellucid.data.sources.generated import HELD_OUT, STORIES, spaced_words
 from pellucid.data.sources.settings import DataSettings
 from pellucid.data.sources.source import Source, open_source
-from pellucid.errors import ConfigError, FileError, PellucidError
-from pellucid.names import IGNORE_INDEX
 from pellucid.text.corpus import Corpus
 from pellucid.text.from_files import from_pretrained
 from tests.data.small_corpora import prepared, text_file, tokenizer_folder

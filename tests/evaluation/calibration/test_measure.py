@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.evaluation.calibration.measure import FITTED, VECTOR, Calibration, measure_calibration
-from pellucid.explain import derive
+from pellucid.explanation import derive
 from tests.evaluation.calibration.small_predictions import make_states, random_states, ten_states
 
 

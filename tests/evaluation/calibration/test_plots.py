@@ -5,10 +5,10 @@ import pytest
 
 from pellucid.evaluation.calibration.measure import measure_calibration
 from pellucid.evaluation.calibration.plots import draw_curve, draw_reliability, make_figure_of
-from pellucid.figures.page import write_page
-from pellucid.figures.svg import write_svg
+from pellucid.report.page import write_page
+from pellucid.report.svg import write_svg
 from tests.evaluation.calibration.small_predictions import make_states, random_states, ten_states
-from tests.figures.svg_text import find_faults
+from tests.report.svg_text import find_faults
 
 
 def test_a_bar_is_the_accuracy_of_a_bin_and_an_empty_bin_has_none() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.evaluation.calibration import states as states_module
 from pellucid.evaluation.calibration.predictions import TemperatureScaling, compute_predictions, find_tops
 from tests.evaluation.calibration.small_predictions import TARGETS, make_states, random_states, ten_states

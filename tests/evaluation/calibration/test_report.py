@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.evaluation.calibration.measure import measure_calibration
 from pellucid.evaluation.calibration.report import CalibrationReport, check_report_output, write_report
 from tests.evaluation.calibration.small_predictions import random_states

@@ -13,8 +13,8 @@ from pellucid.evaluation.calibration.scores import CalibrationScores, compute_sc
 from pellucid.evaluation.calibration.states import HeldStates
 from pellucid.evaluation.calibration.tape import PartRecord, make_trace
 from pellucid.evaluation.calibration.temperature import TemperatureFit, fit_temperature
-from pellucid.explain import derive, trace_file
-from pellucid.explain.trace import Trace
+from pellucid.explanation import derive, trace_file
+from pellucid.explanation.trace import Trace
 from pellucid.reference.tape import Tape
 from tests.evaluation.calibration.small_predictions import random_states, ten_states
 from tests.reference.models import check_explained

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.dtypes import Array
+from pellucid.base.dtypes import Array
+from pellucid.base.quantized import Scheme, quantize
 from pellucid.evaluation.quantization.bill import BillSubject, QuantizationBill, measure_bill
 from pellucid.evaluation.quantization.sample import BillSample, read_sample
-from pellucid.interop.quantizing import quantize_pretrained
-from pellucid.pretrained import LazyWeights
-from pellucid.quantized import Scheme, quantize
-from pellucid.workbench.model import Model
+from pellucid.formats.pretrained import LazyWeights
+from pellucid.formats.quantizing import quantize_pretrained
+from pellucid.model import Model
 from tests.evaluation.small_models import make_model
 
 INT8 = Scheme(8)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid.base.quantized import Scheme, quantize
 from pellucid.evaluation.quantization import bill
 from pellucid.evaluation.quantization.bill import choose_prompts, measure_bill
-from pellucid.quantized import Scheme, quantize
 from tests.evaluation.quantization.small_bills import (
     make_bill,
     make_costly,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 from pellucid.evaluation.quantization.bill_file import VERSION, encode_bill, format_bill_json, read_bill
 from pellucid.evaluation.quantization.text import format_bill
 from tests.evaluation.quantization.small_bills import make_bill, make_exact, small_bill

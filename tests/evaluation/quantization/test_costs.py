@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid.base.quantized import Scheme
+from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.quantization import costs
 from pellucid.evaluation.quantization.bill import measure_bill
 from pellucid.evaluation.quantization.costs import CostMeter, StoredSizes, list_groups
 from pellucid.evaluation.quantization.divergence import compare_logits
-from pellucid.model.transformer import Transformer
+from pellucid.model import Model
 from pellucid.parts.unembeddings import TiedUnembedding
-from pellucid.quantized import Scheme
-from pellucid.workbench.model import Model
 from tests.evaluation.quantization.small_bills import (
     COSTLY,
     floats,

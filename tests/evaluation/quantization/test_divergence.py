@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.evaluation.quantization import divergence
 from pellucid.evaluation.quantization.divergence import Divergence, compare_logits
 

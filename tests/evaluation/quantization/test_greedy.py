@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pellucid.evaluation.quantization.greedy import NEW_TOKENS, find_departures
-from pellucid.workbench.model import Model
+from pellucid.model import Model
 from tests.evaluation.quantization.small_bills import make_exact
 from tests.evaluation.small_models import make_model
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from pellucid.base.quantized import QuantizedWeight, Scheme, quantize
 from pellucid.evaluation.quantization import matrix_error
 from pellucid.evaluation.quantization.matrix_error import measure_matrix
-from pellucid.quantized import QuantizedWeight, Scheme, quantize
 
 
 def test_two_rows_of_eight_bits_by_hand() -> None:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pellucid.evaluation.quantization.plots import make_bill_figure
-from pellucid.figures.chart import Chart
-from pellucid.figures.diagram import Bars
-from pellucid.figures.file import write_figure
-from pellucid.figures.text import write_text
+from pellucid.report.chart import Chart
+from pellucid.report.diagram import Bars
+from pellucid.report.file import write_figure
+from pellucid.report.text import write_text
 from tests.evaluation.quantization.small_bills import make_bill, make_exact, small_bill
 from tests.evaluation.small_models import make_model
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pellucid.errors import FileError, UsageError
+from pellucid.base.errors import FileError, UsageError
 from pellucid.evaluation.quantization.sample import BUILT_IN, SPAN, TEXTS, count_targets, read_sample
 from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Special

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pellucid.columns import display_width
+from pellucid.base.columns import display_width
 from pellucid.evaluation.quantization.bill import measure_bill
 from pellucid.evaluation.quantization.sample import read_sample
 from pellucid.evaluation.quantization.text import format_bill

@@ -2,7 +2,7 @@
 
 import math
 
-from pellucid.evaluation.record import (
+from pellucid.evaluation.result import (
     N_SURPRISALS,
     DocumentSummary,
     Estimate,

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from pellucid.evaluation.record import Estimate
 from pellucid.evaluation.report.figure_rows import (
     describe_differences,
     format_estimate,
@@ -10,6 +9,7 @@ from pellucid.evaluation.report.figure_rows import (
     make_figure_rows,
     make_source_rows,
 )
+from pellucid.evaluation.result import Estimate
 from tests.evaluation.report.small_evaluations import make_evaluation, make_model
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 from pellucid.evaluation.report.page import (
     FRAME_BYTES,
     MODEL_BYTES,
@@ -16,7 +16,7 @@ from pellucid.evaluation.report.page import (
     make_page,
     write_page,
 )
-from pellucid.figures.surprisal import compute_level
+from pellucid.report.surprisal import compute_level
 from tests.evaluation.report.small_evaluations import make_evaluation, make_model
 from tests.generation.ledger.test_page import Tags
 

@@ -15,8 +15,8 @@ from pellucid.evaluation.report.plots import (
     plot_positions,
     plot_surprisals,
 )
-from pellucid.figures.figure import make_figure
-from pellucid.figures.svg import write_svg
+from pellucid.report.figure import make_figure
+from pellucid.report.svg import write_svg
 from tests.evaluation.report.small_evaluations import make_evaluation, make_model
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pellucid.columns import display_width
+from pellucid.base.columns import display_width
 from pellucid.evaluation.report.text import format_evaluation
 from tests.evaluation.report.small_evaluations import make_evaluation, make_model
 

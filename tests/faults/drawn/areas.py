@@ -7,8 +7,8 @@ AREAS: dict[str, tuple[float, tuple[str, ...]]] = {
     "engine": (
         0.40,
         (
-            "pellucid/model/*.py",
-            "pellucid/model/attentions/*.py",
+            "pellucid/engine/*.py",
+            "pellucid/engine/attentions/*.py",
             "pellucid/generation/*.py",
             "pellucid/generation/samplers/*.py",
             "pellucid/generation/strategies/*.py",
@@ -16,20 +16,20 @@ AREAS: dict[str, tuple[float, tuple[str, ...]]] = {
             "pellucid/generation/settings/sampling.py",
             "pellucid/generation/settings/resolve.py",
             "pellucid/generation/ledger/entry.py",
-            "pellucid/generation/ledger/record.py",
+            "pellucid/generation/ledger/content.py",
             "pellucid/generation/ledger/replay.py",
         ),
     ),
-    "native": (0.17, ("pellucid/native/*.c", "pellucid/native/*.h")),
-    "native calls": (0.08, ("pellucid/native/*.py",)),
+    "native": (0.17, ("pellucid/engine/cpu/*.c", "pellucid/engine/cpu/*.h")),
+    "native calls": (0.08, ("pellucid/engine/cpu/*.py",)),
     "training": (
         0.35,
         (
             "pellucid/training/*.py",
             "pellucid/training/saving/*.py",
             "pellucid/training/history/log.py",
-            "pellucid/training/history/rebuild.py",
-            "pellucid/training/history/rebuilt_step.py",
+            "pellucid/verification/runs/rebuild.py",
+            "pellucid/verification/runs/rebuilt_step.py",
             "pellucid/training/recipe/reading.py",
             "pellucid/data/loader.py",
             "pellucid/data/batches.py",
@@ -48,12 +48,20 @@ AREAS: dict[str, tuple[float, tuple[str, ...]]] = {
 LEFT_OUT = frozenset(
     {
         # memory, compilers and GPUs: they decide no number of a run on a CPU
-        *("pellucid/model/compile_cache.py", "pellucid/model/compiler.py", "pellucid/model/device_memory.py"),
-        *("pellucid/model/freed_memory.py", "pellucid/model/score_kernel.py", "pellucid/generation/ahead.py"),
+        *(
+            "pellucid/engine/compile_cache.py",
+            "pellucid/engine/compiler.py",
+            "pellucid/engine/device_memory.py",
+        ),
+        *(
+            "pellucid/engine/freed_memory.py",
+            "pellucid/engine/score_kernel.py",
+            "pellucid/generation/ahead.py",
+        ),
         *("pellucid/training/compiled_loss.py", "pellucid/training/device.py", "pellucid/training/memory.py"),
-        "pellucid/native/library.py",
+        "pellucid/engine/cpu/library.py",
         # what is watched and told about a run
-        *("pellucid/model/recording.py", "pellucid/model/taps.py", "pellucid/training/forecast.py"),
+        *("pellucid/engine/recording.py", "pellucid/engine/taps.py", "pellucid/training/forecast.py"),
         *("pellucid/training/machine.py", "pellucid/training/pace.py", "pellucid/training/saving/lock.py"),
         *("pellucid/training/plan.py", "pellucid/training/saving/environment.py"),
     }

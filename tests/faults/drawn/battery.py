@@ -15,15 +15,15 @@ import numpy as np
 import torch
 
 import pellucid
-from pellucid.generation.engine import Engine
+from pellucid.engine.cache import Cache
+from pellucid.engine.cpu.decoder import NativeDecoder, find_obstacle
 from pellucid.generation.request import Request
+from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.model.cache import Cache
-from pellucid.native.decoder import NativeDecoder, find_obstacle
+from pellucid.model import Model
 from pellucid.training.history.log import CLOCK
 from pellucid.training.resume import resume
 from pellucid.training.saving.run_folder import RunFolder
-from pellucid.workbench import Model
 from tests.faults.drawn.figures import Figures, flatten
 from tests.faults.drawn.tiny import RUNS, TinyModel, open_tiny
 from tests.training.small_run_folders import trained
@@ -87,7 +87,7 @@ def run_battery(folder: Path) -> Figures:
 
 
 def describe_error(error: BaseException) -> str:
-    """Returns what was raised, in which files of the package: "raised TypeError in model/norms.py, …"."""
+    """Returns what was raised, in which files of the package: "raised TypeError in engine/norms.py, …"."""
     frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     files = dict.fromkeys(
         name.rpartition("/pellucid/")[2] for name in reversed(frames) if "/pellucid/" in name

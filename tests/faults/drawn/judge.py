@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pellucid
-from pellucid.checks.catalogue import select_checks
-from pellucid.checks.check import Subject
-from pellucid.checks.training.run_subject import RunSubject
-from pellucid.checks.training.runs import CHECKS as RUN_CHECKS
-from pellucid.judge.verdict import Finding
+from pellucid.verification.checks.catalogue import select_checks
+from pellucid.verification.checks.check import Subject
+from pellucid.verification.checks.training.run_subject import RunSubject
+from pellucid.verification.checks.training.runs import CHECKS as RUN_CHECKS
+from pellucid.verification.verdict import Finding
 from tests.faults.drawn.battery import describe_error
 from tests.faults.drawn.own_checks import is_own, list_own
 from tests.faults.drawn.tiny import RUNS, TinyModel, open_tiny

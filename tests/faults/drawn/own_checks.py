@@ -7,9 +7,9 @@ import re
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from pellucid.checks.catalogue import select_checks
-from pellucid.checks.training.runs import CHECKS as RUN_CHECKS
-from pellucid.judge.verdict import Finding
+from pellucid.verification.checks.catalogue import select_checks
+from pellucid.verification.checks.training.runs import CHECKS as RUN_CHECKS
+from pellucid.verification.verdict import Finding
 from tests.faults.fault import FOUND
 
 CACHE = frozenset(
@@ -67,22 +67,22 @@ class Own(NamedTuple):
 
 ATTENTION = r"attn|position|^scheduled|cache"
 OWN = (
-    Own("model/norms.py", ENGINE, "norm"),
-    *(Own(f"model/{name}.py", ENGINE, "mlp") for name in ("mlps", "activations")),
-    *(Own(f"model/{name}.py", ENGINE, ATTENTION) for name in ("attention", "attention_inputs", "tables")),
-    *(Own(f"model/{name}.py", ENGINE, ATTENTION) for name in ("positions", "features", "attentions/*")),
-    *(Own(f"model/{name}.py", ENGINE) for name in ("transformer", "block", "linear", "residuals", "caps")),
-    *(Own(f"model/{name}.py", ENGINE) for name in ("precision", "quantized_tensor", "lora")),
-    *(Own(f"model/{name}.py", CACHE) for name in ("cache", "layer_cache")),
-    *(Own(f"model/{name}.py", LOSS) for name in ("loss", "chunked_loss")),
-    Own("model/*", STEP),
-    Own("native/*", NATIVE),
+    Own("engine/norms.py", ENGINE, "norm"),
+    *(Own(f"engine/{name}.py", ENGINE, "mlp") for name in ("mlps", "activations")),
+    *(Own(f"engine/{name}.py", ENGINE, ATTENTION) for name in ("attention", "attention_inputs", "tables")),
+    *(Own(f"engine/{name}.py", ENGINE, ATTENTION) for name in ("positions", "features", "attentions/*")),
+    *(Own(f"engine/{name}.py", ENGINE) for name in ("transformer", "block", "linear", "residuals", "caps")),
+    *(Own(f"engine/{name}.py", ENGINE) for name in ("precision", "quantized_tensor", "lora")),
+    *(Own(f"engine/{name}.py", CACHE) for name in ("cache", "layer_cache")),
+    *(Own(f"engine/{name}.py", LOSS) for name in ("loss", "chunked_loss")),
+    Own("engine/*.py", STEP),
+    Own("engine/cpu/*", NATIVE),
     Own("generation/samplers/*", TEXTS - {"constrained", "prefix reuse"}),
     Own("generation/ledger/*", TEXTS - {"constrained", "prefix reuse"}),
     Own("generation/settings/*", TEXTS),
     Own("generation/strategies/*", TEXTS - {"constrained"}),
     Own("generation/constraints/*", frozenset({"constrained"})),
-    *(Own(f"generation/{name}.py", TEXTS) for name in ("engine", "feed", "handle", "request", "output")),
+    *(Own(f"generation/{name}.py", TEXTS) for name in ("scheduler", "feed", "handle", "request", "output")),
     *(Own(f"generation/{name}.py", TEXTS) for name in ("context", "first_step", "decoders")),
     Own("generation/slots.py", CACHE),
     *(Own(f"training/{name}.py", STEP - {"validation loss"}) for name in ("step", "objective", "state")),
@@ -97,6 +97,7 @@ OWN = (
     Own("training/saving/*", SAVED),
     *(Own(f"training/{name}.py", STEP) for name in ("run", "resume", "start", "request", "events")),
     Own("training/history/*", STEP),
+    Own("verification/runs/*", STEP),
     Own("training/recipe/*", STEP),
 )
 

@@ -17,7 +17,7 @@ from types import CodeType, ModuleType
 from tests.faults.drawn.areas import ROOT
 from tests.faults.drawn.mutation import Mutation, read_source
 
-NATIVE = ROOT / "pellucid" / "native"
+NATIVE = ROOT / "pellucid" / "engine/cpu"
 
 
 class NotCompiled(Exception):
@@ -79,7 +79,7 @@ def build_native(folder: Path, file: str = "", changed: str = "") -> Path:
 
 
 def _build(sources: Path, folder: Path) -> Path:
-    from pellucid.native import library
+    from pellucid.engine.cpu import library
 
     library.HERE = sources
     compiler = library.find_compiler()

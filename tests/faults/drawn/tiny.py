@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pellucid
-from pellucid.workbench import Model
+from pellucid.model import Model
 from tests.faults.in_training import DROPOUT, NARROW, SINGLE, TEXT
-from tests.interop.gguf import random_models
-from tests.workbench import folders
+from tests.formats.gguf import random_models
+from tests.model import folders
 
 LLAMA = random_models.LLAMA
 TOKENIZER = random_models.tokenizer

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.generation.constraints.automaton import MOST_STATES, Automaton, build_automaton
 from pellucid.generation.constraints.expressions import NOTHING, Expressions
 from pellucid.generation.constraints.regex import compile_regex

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.generation.constraints.automaton import build_automaton
 from pellucid.generation.constraints.expressions import EMPTY_TEXT, NOTHING, Expressions
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.generation.constraints import json_schema
 from pellucid.generation.constraints.automaton import Automaton
 from pellucid.generation.constraints.json_schema import KEYWORDS, OF_TYPE, compile_json_schema

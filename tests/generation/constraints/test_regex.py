@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.generation.constraints.regex import compile_regex
 
 SINGLE = ["a", "b", "é", "日", ".", "{", "a{b}", r"\.", r"\n", r"\x41", r"\u00e9"]

@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from pellucid.corpora.stories import longest, n_bytes, parse, stories
-from pellucid.corpora.stories.exact import every_story
+from pellucid.base.errors import TokenError, UsageError
+from pellucid.data.generated.stories import longest, n_bytes, parse, stories
+from pellucid.data.generated.stories.exact import every_story
 from pellucid.data.sources.generated import spaced_words
-from pellucid.errors import TokenError, UsageError
 from pellucid.generation.constraints import Constraint, compile_constraint
 from pellucid.generation.constraints.stories import StoryConstraint
 from pellucid.generation.settings.sampling import Sampling

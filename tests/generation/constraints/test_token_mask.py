@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.errors import TokenError, UsageError
+from pellucid.base.errors import TokenError, UsageError
 from pellucid.generation.constraints import Constraint, compile_constraint, token_mask
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.tokenizer import Tokenizer

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from pellucid.corpora.stories import stories
+from pellucid.data.generated.stories import stories
 from pellucid.data.sources.generated import spaced_words
 from pellucid.generation.constraints import Constraint
 from pellucid.text import kinds

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import FileError, PellucidError, UsageError
+from pellucid.base.errors import FileError, PellucidError, UsageError
 from pellucid.generation.ledger.file import is_ledger, read_ledger, write_ledger
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.ledger.replay import replay_ledger

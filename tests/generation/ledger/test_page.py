@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import FileError
-from pellucid.figures.html import escape_text
-from pellucid.figures.surprisal import compute_level
+from pellucid.base.errors import FileError
 from pellucid.generation.ledger.beam_drawing import lay_out
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.ledger.page import make_page
+from pellucid.report.html import escape_text
+from pellucid.report.surprisal import compute_level
 from tests.generation.small_ledgers import make_beam_ledger, make_small_ledger, make_speculative_ledger
 
 LEDGERS = [make_small_ledger(), make_small_ledger(3, 2), make_beam_ledger(), make_speculative_ledger()]

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from pellucid.generation.ledger.content import Shortening
 from pellucid.generation.ledger.entry import Entry
 from pellucid.generation.ledger.ledger import Ledger
-from pellucid.generation.ledger.record import Shortening
 from pellucid.generation.ledger.replay import replay_ledger
 from pellucid.generation.request import Completion, Request
 from tests.generation.small_ledgers import make_beam_ledger, make_small_ledger, make_speculative_ledger

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.errors import ConfigError, PellucidError, UsageError
+from pellucid.base.errors import ConfigError, PellucidError, UsageError
 from pellucid.generation.ledger.entry import MOST_CANDIDATES, SHOWN_CANDIDATES, Entry
 from pellucid.generation.samplers import chain as chains
 from pellucid.generation.samplers.chain import (

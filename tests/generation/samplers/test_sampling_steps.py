@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.explain.derive import derive
-from pellucid.explain.trace import Trace
+from pellucid.explanation.derive import derive
+from pellucid.explanation.trace import Trace
 from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, Wanted, choose, process
 from pellucid.generation.samplers.sampling_steps import append_chain
 from pellucid.generation.settings.sampling import Sampling

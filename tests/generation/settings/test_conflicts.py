@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.generation.settings.conflicts import RULES, drop_conflicts, find_ineffective
 from pellucid.generation.settings.sampling import DEFAULTS, Sampling
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import FileError, UsageError
+from pellucid.base.errors import FileError, UsageError
 from pellucid.generation.settings.foreign_keys import EXPLANATIONS, HABITS, read_generation
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.settings.table import SETTINGS

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.generation.settings.resolve import PRESETS, describe, resolve_sampling
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.settings.table import SETTINGS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pellucid.errors import ConfigError, TokenError, UsageError
+from pellucid.base.errors import ConfigError, TokenError, UsageError
 from pellucid.generation.settings.sampling import DEFAULTS, Sampling
 from pellucid.parts import find, kinds
 from pellucid.training.recipe.toml import format_toml

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.generation.settings.sampling import DEFAULTS
 from pellucid.generation.settings.table import SETTINGS, IntegerSetting, NumberSetting, is_id, parse_setting
 from pellucid.parts.samplers import Sampler

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 import pellucid
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.generation.settings.token_names import resolve_tokens
 from pellucid.text.standard import StandardTokenizer
-from tests.interop.gguf.random_models import MANY_MERGES, tokenizer
+from tests.formats.gguf.random_models import MANY_MERGES, tokenizer
 
 ABCD = pellucid.load("abcd").tokenizer
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.interpretability.heads.ablation import ablate_heads, compute_nll
 from pellucid.interpretability.runner import Patch, Runner
 from tests.agreement.engines import COVER, IDS, Choice, config_of, text

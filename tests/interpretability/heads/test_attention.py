@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.interpretability.heads import attention
 from pellucid.interpretability.heads.attention import (
     MAPPED,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid.corpora.stories import stories
-from pellucid.errors import TokenError, UsageError
+from pellucid.base.errors import TokenError, UsageError
+from pellucid.data.generated.stories import stories
 from pellucid.interpretability.heads.heads import KINDS, report_heads, score_heads, view_heads
 from pellucid.interpretability.heads.keyed_text import (
     KeyedText,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pellucid.corpora.stories import Annotation, annotate, stories, story
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
+from pellucid.data.generated.stories import Annotation, annotate, stories, story
 from pellucid.interpretability.heads.keyed_text import (
     KeyedText,
     is_punctuation,

@@ -10,12 +10,10 @@ import pytest
 import torch
 
 import pellucid
+from pellucid.base.errors import PellucidError, TokenError, UsageError
 from pellucid.config import ModelConfig
-from pellucid.errors import PellucidError, TokenError, UsageError
-from pellucid.explain import trace_file
-from pellucid.explain.derive import derive
-from pellucid.figures.figure import make_figure
-from pellucid.figures.svg import write_svg
+from pellucid.explanation import trace_file
+from pellucid.explanation.derive import derive
 from pellucid.interpretability.logits.attribution import (
     Attribution,
     compute_attribution,
@@ -25,9 +23,11 @@ from pellucid.interpretability.logits.attribution import (
 )
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, Runner, SpecificationRunner
+from pellucid.report.figure import make_figure
+from pellucid.report.svg import write_svg
 from tests.agreement.engines import CHOICES, COVER, IDS, Choice, config_of, fast, text
-from tests.figures.svg_text import find_faults
 from tests.reference.models import CONFIGS, check_explained, weights
+from tests.report.svg_text import find_faults
 
 E = math.exp(math.sqrt(2))
 TO_A, TO_B = 1 / (1 + E), E / (1 + E)

@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid.errors import PellucidError, TokenError, UsageError
-from pellucid.figures.figure import make_figure
-from pellucid.figures.svg import write_svg
-from pellucid.interop.huggingface import read
+from pellucid.base.errors import PellucidError, TokenError, UsageError
+from pellucid.formats.huggingface import read
 from pellucid.interpretability.logits import lens as lens_module
 from pellucid.interpretability.logits.lens import Lens, compute_lens, list_states, read_logits, view_lens
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, Runner, SpecificationRunner
+from pellucid.report.figure import make_figure
+from pellucid.report.svg import write_svg
 from tests.agreement.engines import CHOICES, COVER, config_of, fast
-from tests.figures.svg_text import find_faults
+from tests.formats.huggingface.models import random_model
 from tests.golden.make_huggingface import float64_throughout
-from tests.interop.huggingface.models import random_model
 from tests.interpretability.planted import PLANTED, REPEATED
+from tests.model.folders import SIZES
 from tests.reference.models import CONFIGS, weights
-from tests.workbench.folders import SIZES
+from tests.report.svg_text import find_faults
 
 NAMES = ("states", "top_ids", "top_probs", "targets", "target_probs", "target_ranks", "entropy", "divergence")
 

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from safetensors.numpy import save_file
 
+from pellucid.base.errors import FileError, UsageError
 from pellucid.config import ModelConfig
-from pellucid.errors import FileError, UsageError
+from pellucid.engine.transformer import Transformer
 from pellucid.interpretability.logits.lens import (
     compute_lens,
     compute_probs,
@@ -30,7 +31,6 @@ from pellucid.interpretability.logits.tuned_lens import (
 )
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, SpecificationRunner
-from pellucid.model.transformer import Transformer
 from tests.reference.models import CONFIGS, weights
 
 CONFIG = ModelConfig(vocab_size=8, context_length=24, n_layer=2, n_head=2, d_model=16, norm="layer_norm")

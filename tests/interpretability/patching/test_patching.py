@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid.errors import TokenError, UsageError
+from pellucid.base.errors import TokenError, UsageError
 from pellucid.interpretability.patching.patching import (
     PatchMetric,
     check_lengths,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pellucid.errors import AddressError, UsageError
+from pellucid.base.errors import AddressError, UsageError
 from pellucid.interpretability.patching.patching import Direction, PatchMetric, patch_activations
 from pellucid.interpretability.patching.paths import find_stage, patch_paths, view_paths
 from pellucid.interpretability.prompted_model import PromptedModel

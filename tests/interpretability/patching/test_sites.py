@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pellucid.errors import AddressError, UsageError
+from pellucid.base.errors import AddressError, UsageError
 from pellucid.interpretability.patching.sites import (
     Site,
     check_site,

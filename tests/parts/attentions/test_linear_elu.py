@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.attentions import LinearAttentionConfig
 from pellucid.reference.ops import find_op
 from tests.parts.attentions.heads import config_of, drawn, heads

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pellucid.cards.attention_distance import distance
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
+from pellucid.interpretability.attention_distance import distance
 from pellucid.parts.attentions.linear_random import LinearRandom
 from pellucid.reference.ops.features import random_features
 from tests.parts.attentions.heads import config_of, drawn, heads

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from tests.parts.attentions.heads import config_of, drawn, heads
 
 

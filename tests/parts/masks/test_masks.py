@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid.base.errors import ConfigError
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError
 from pellucid.parts import find, kinds
 from pellucid.parts.masks import MaskConfig
 from tests.small_choices import small

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from pellucid.base.errors import TapeError
 from pellucid.config import ModelConfig
-from pellucid.errors import TapeError
 from pellucid.reference.training import forward
 from tests.reference.models import CONFIGS, weights
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pellucid.base.errors import ConfigError
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.rope_linear import RopeLinear
 from tests.golden.make_huggingface import float64_throughout

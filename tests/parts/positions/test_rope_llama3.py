@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.rope_llama3 import RopeLlama3
 from tests.parts.positions.test_rope_linear import SIZES, model, rounding, theirs

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from pellucid.base.errors import ConfigError
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.rope_ntk import RopeNtk
 from tests.parts.positions.test_rope_linear import SIZES, model, rounding, theirs

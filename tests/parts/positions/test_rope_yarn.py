@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.rope_yarn import RopeYarn
 from pellucid.reference.ops.rotate import rotate

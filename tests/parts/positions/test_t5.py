@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.positions.t5 import T5, bucket_starts, find_buckets
 from pellucid.reference.training import forward
 from tests.golden.make_huggingface import float64_throughout

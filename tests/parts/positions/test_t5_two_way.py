@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.positions.t5 import T5
 from pellucid.parts.positions.t5_two_way import T5TwoWay
 from tests.parts.positions.test_rope_linear import model

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import NoBadWordsLogitsProcessor
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.samplers.banned_tokens import BannedTokens
 from tests.parts.samplers.rows import agree, apply, check_twin, kept, many, random_rows
 

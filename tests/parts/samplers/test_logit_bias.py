@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import SequenceBiasLogitsProcessor
 
-from pellucid.errors import ConfigError, TokenError
+from pellucid.base.errors import ConfigError, TokenError
 from pellucid.parts.samplers import Sampler
 from pellucid.parts.samplers.logit_bias import LogitBias
 from tests.parts.samplers.rows import agree, apply, check_twin, many, random_rows

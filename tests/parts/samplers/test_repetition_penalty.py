@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.samplers.repetition_penalty import RepetitionPenalty
 from tests.parts.samplers.rows import NEW, PROMPT, agree, apply, check_twin, many, random_rows
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import ConfigError
-from pellucid.explain.formula import build_formula
-from pellucid.explain.trace import Trace
+from pellucid.base.errors import ConfigError
+from pellucid.explanation.formula import build_formula
+from pellucid.explanation.trace import Trace
 from pellucid.generation.samplers.chain import Chain, ChainState, choose, process
 from pellucid.generation.samplers.row_operations import ROW_OPERATIONS
 from pellucid.generation.samplers.sampling_steps import append_chain

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import TemperatureLogitsWarper
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.samplers.temperature import Temperature
 from tests.parts.samplers.rows import agree, apply, check_twin, log_softmax, many, random_rows
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import TopKLogitsWarper
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.samplers.top_k import TopK
 from tests.parts.samplers.rows import V, agree, apply, check_twin, kept, many, random_rows
 

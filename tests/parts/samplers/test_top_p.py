@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import TopPLogitsWarper
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.samplers.top_p import TopP
 from tests.parts.samplers.rows import agree, apply, check_twin, kept, logits_of, many, random_rows
 

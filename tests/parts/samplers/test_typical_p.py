@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import TypicalLogitsWarper
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.parts.samplers.typical_p import TypicalP
 from tests.parts.samplers.rows import V, agree, apply, check_twin, kept, logits_of, many, random_rows
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.server.http.bind import MOST_FILES, SEND_BUFFER, bind, get_port, raise_file_limit
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.server.http.hosts import (
     check_exposure,
     list_authorities,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import PellucidError
+from pellucid.base.errors import PellucidError
 from pellucid.server.http.key_file import VARIABLE, find_key, read_key_file
 
 KEY = "correct-horse-battery-staple!~"

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from pellucid.server.fields import MOST_INPUTS
 from pellucid.server.http.limits import LIMITS, RequestError
 from pellucid.server.http.request import parse_json, parse_query
-from pellucid.server.reading.field import MOST_IDS
+from pellucid.server.openai.fields import MOST_INPUTS
+from pellucid.server.openai.reading.field import MOST_IDS
 from tests.server.serving import Running
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 from pellucid.text.corpus import BadFilesError, Corpus
 from pellucid.text.corpus.bad_files import SHOWN
 

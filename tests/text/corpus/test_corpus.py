@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import ConfigError, FileError
+from pellucid.base.errors import ConfigError, FileError
 from pellucid.text.corpus import PARTS, Corpus, Document
 
 MIXED = "eins\n\nzwei 😀\r\nzwoä\n\n\nдрей\n\n漢字\n\nnaïve café\n"

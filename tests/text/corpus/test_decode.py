@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 from pellucid.text.corpus.decode import Decoder
 
 BYTES = st.lists(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 from pellucid.text.corpus import pipe
 from pellucid.text.corpus.unpack import chunks
 

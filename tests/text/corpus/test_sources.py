@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 from pellucid.text.corpus.sources import display_name, files, is_jsonl
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.text.corpus.split import RULES, rule, whole_lines
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 from pellucid.text.corpus.unpack import chunks, without_bom
 
 TEXT = "".join(f"line {i}: blåbær 😀\n" for i in range(3000)).encode()

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import ConfigError, UsageError
-from pellucid.judge.mismatch import find_first_mismatch
+from pellucid.base.errors import ConfigError, UsageError
 from pellucid.training import step
 from pellucid.training.device import decide_compilation
 from pellucid.training.distributed.ranks import Ranks
@@ -17,6 +16,7 @@ from pellucid.training.events import Evaluated, Skipped, Stepped
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.run import Run
 from pellucid.training.state import TrainState, rows_per_rank
+from pellucid.verification.mismatch import find_first_mismatch
 from tests.training.distributed.forked import job
 from tests.training.small_runs import make_run, recipe
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pellucid.errors import ConfigError, FileError
+from pellucid.base.errors import ConfigError, FileError
 from pellucid.training.distributed import heartbeat
 from pellucid.training.distributed import ranks as module
 from pellucid.training.distributed.ranks import Ranks, rendezvous

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
 from pellucid.training.events import Ended, EndReason, Skipped
 from pellucid.training.history.curves import Curve, History, run_curves
 from pellucid.training.history.log import Log, cut, figures, read, read_milestones

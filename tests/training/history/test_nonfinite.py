@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from pellucid.base.errors import ConfigError
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError
-from pellucid.model.taps import current_watcher, edit, record
+from pellucid.engine.taps import current_watcher, edit, record
 from pellucid.training import step
 from pellucid.training.events import Ended, EndReason, Saved, Skipped, Stepped
 from pellucid.training.history.log import read

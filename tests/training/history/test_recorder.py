@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.model.taps import record
+from pellucid.engine.taps import record
 from pellucid.training.events import Recorded, Skipped
 from pellucid.training.history.log import read
 from pellucid.training.resume import resume

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import UsageError
+from pellucid.base.errors import UsageError
 from pellucid.training.history.log import Line
 from pellucid.training.history.tensorboard import Board
 

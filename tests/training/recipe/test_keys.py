@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.keys import Key, add_comments, keys, texts
 from pellucid.training.recipe.overrides import override

@@ -5,9 +5,9 @@ import tomllib
 
 import pytest
 
+from pellucid.base.errors import ConfigError
 from pellucid.config import preset
-from pellucid.corpora import tasks
-from pellucid.errors import ConfigError
+from pellucid.data.generated import tasks
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override

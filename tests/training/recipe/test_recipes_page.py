@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pellucid
-from pellucid.data.chat_records import is_chat, read
+from pellucid.data.conversation_file import is_chat, read
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import is_shipped, read_table, recipe_names

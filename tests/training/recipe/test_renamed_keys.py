@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import ConfigError
+from pellucid.base.errors import ConfigError
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.renamed_keys import RENAMED, describe_renamed, translate

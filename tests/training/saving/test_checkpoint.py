@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 import pellucid
-from pellucid.errors import FileError, UsageError
-from pellucid.training.saving import manifest
+from pellucid.base.errors import FileError, UsageError
+from pellucid.formats import checkpoint_manifest
+from pellucid.formats.checkpoint_manifest import MANIFEST, check_contents
 from pellucid.training.saving.checkpoint import count_bytes, read, read_environment, read_recipe, write
 from pellucid.training.saving.environment import compare_environments, get_environment
-from pellucid.training.saving.manifest import MANIFEST, check_contents
 from tests.training.saving.snapshots import ENVIRONMENT, RECIPE, contents, snapshot
 
 
@@ -184,7 +184,7 @@ def test_hidden_files_of_others_do_no_harm(tmp_path: Path) -> None:
 )
 def test_a_manifest_made_up_by_hand_is_refused(tmp_path: Path, entries: dict[str, Any]) -> None:
     made = saved(tmp_path)
-    (made / MANIFEST).write_bytes(manifest.format_manifest(5, entries))
+    (made / MANIFEST).write_bytes(checkpoint_manifest.format_manifest(5, entries))
     with pytest.raises(FileError):
         check_contents(made)
 
@@ -194,8 +194,8 @@ def test_a_state_made_up_by_hand_is_refused(tmp_path: Path, change: dict[str, An
     made = saved(tmp_path)
     _text(made / "state.json", lambda table: table.update(change))
     entries = json.loads((made / MANIFEST).read_text())["files"]
-    entries["state.json"] = manifest.measure(made / "state.json")
-    (made / MANIFEST).write_bytes(manifest.format_manifest(5, entries))
+    entries["state.json"] = checkpoint_manifest.measure(made / "state.json")
+    (made / MANIFEST).write_bytes(checkpoint_manifest.format_manifest(5, entries))
     with pytest.raises(FileError, match=r"state\.json is damaged"):
         read(made)
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid.errors import FileError
+from pellucid.base.errors import FileError
+from pellucid.formats.checkpoint_manifest import checkpoint_name, parse_step
 from pellucid.training import optimizers
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.sharded import full_tensor
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.run import Run
 from pellucid.training.saving import checkpoint
-from pellucid.training.saving.manifest import checkpoint_name, parse_step
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training.distributed.forked import Job, job, meeting
 from tests.training.saving.snapshots import bits

@@ -18,14 +18,14 @@ import pytest
 import torch
 
 import pellucid
-from pellucid import files
-from pellucid.errors import FileError, UsageError
-from pellucid.interop import model_folder
-from pellucid.interop.resolve import open_model
+from pellucid.base import files
+from pellucid.base.errors import FileError, UsageError
+from pellucid.formats import model_folder
+from pellucid.formats.checkpoint_manifest import MANIFEST, checkpoint_name, parse_step
+from pellucid.formats.resolve import open_model
 from pellucid.training.saving import checkpoint, published
 from pellucid.training.saving.checkpoint import read
 from pellucid.training.saving.lock import FolderLock
-from pellucid.training.saving.manifest import MANIFEST, checkpoint_name, parse_step
 from pellucid.training.saving.run_folder import RunFolder, Status
 from tests.training.saving.snapshots import CONFIG, ENVIRONMENT, contents, in_memory, snapshot
 

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid import files
-from pellucid.errors import FileError
-from pellucid.interop import model_folder
+from pellucid.base import files
+from pellucid.base.errors import FileError
+from pellucid.formats import model_folder
+from pellucid.formats.checkpoint_manifest import MANIFEST, checkpoint_name
 from pellucid.training.saving import published
 from pellucid.training.saving.checkpoint import count_bytes, read
-from pellucid.training.saving.manifest import MANIFEST, checkpoint_name
 from pellucid.training.saving.run_folder import RunFolder
 from tests.half_written import HalfWritten
 from tests.rotation import SHARES

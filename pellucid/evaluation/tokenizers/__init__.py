@@ -1,0 +1,1 @@
+"""Tokenizers compared on the same texts."""

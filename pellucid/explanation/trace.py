@@ -1,0 +1,134 @@
+"""A trace: a tape together with its model and tokens, so that cells can be shown with their tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from pellucid.base import notebook
+from pellucid.base.formatting import escape_controls, pluralize
+from pellucid.base.names import Name, describe
+from pellucid.reference.op import Array, Index
+from pellucid.reference.tape import ANY_AXES, Tape
+from pellucid.text.tokenizer import show_blanks
+
+if TYPE_CHECKING:
+    from pellucid.server.explorer.export import TracePage
+
+PADDING = "(padding)"
+"""The label of a position after the end of a shorter prompt."""
+
+
+@dataclass(frozen=True, repr=False)
+class Trace:
+    """A run with all its values: print it to see their names.
+
+    `run` says what was computed; `labels` holds the token at each index of an axis."""
+
+    tape: Tape
+    run: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, list[str]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        of = f" of {self.run['model']}" if isinstance(self.run.get("model"), str) else ""
+        tokens = self.run.get("tokens")
+        noun = "prompt" if isinstance(tokens, list) and isinstance(tokens[0], list) else "token"
+        read = f" on {pluralize(len(tokens), noun)}" if isinstance(tokens, list) else ""
+        what = f"{len(self.tape.steps):,} steps, {len(self.tape.values):,} values"
+        return escape_controls(f"<Trace{of}{read}: {what}>", keep="")
+
+    def __str__(self) -> str:
+        from pellucid.explanation.overview import format_overview
+
+        return escape_controls("\n".join((repr(self), *format_overview(self))))
+
+    def _repr_html_(self) -> str:
+        from pellucid.explanation.overview import format_overview
+
+        return notebook.branch(repr(self), (notebook.line("\n".join(format_overview(self))),), is_open=False)
+
+    def about(self, name: str) -> Name:
+        """Returns the glossary's entry, or a plain one for a value that is not in it."""
+        rank = self.tape[name].ndim
+        found = describe(name, self.tape.about)
+        if found and len(found.axes) == rank:
+            return found
+        return Name(name, ANY_AXES[:rank], name, "", engines="reference")
+
+    def size(self, name: str, axis: str) -> int:
+        """Returns the length of an axis of a value."""
+        return int(self.tape[name].shape[self.about(name).axes.index(axis)])
+
+    def texts(self, name: str, axis: str, index: Sequence[int | None] = ()) -> list[str | None]:
+        """Returns the token at each index of an axis, None where there is none; where `index`, the indices of
+        the value's axes, fixes b, the tokens are those of that prompt."""
+        labels = self._axis_labels(name, axis, index)
+        # key positions may begin in a cache, so positions align at the end
+        offset = len(labels) - self.size(name, axis) if axis in ("t", "s") else 0
+        places = range(offset, offset + self.size(name, axis))
+        return [labels[i] if 0 <= i < len(labels) else None for i in places]
+
+    def label(self, name: str, axis: str, i: int, index: Sequence[int | None] = ()) -> str | None:
+        """Returns the token at one index of an axis, None where there is none; `index` as for `texts`."""
+        labels = self._axis_labels(name, axis, index)
+        place = i + (len(labels) - self.size(name, axis) if labels and axis in ("t", "s") else 0)
+        return labels[place] if 0 <= place < len(labels) else None
+
+    def _axis_labels(self, name: str, axis: str, index: Sequence[int | None]) -> list[str]:
+        rows = self._rows if axis in ("t", "s") else []
+        b = dict(zip(self.about(name).axes, index, strict=False)).get("b") if rows else None
+        return self.labels.get(axis, []) if b is None or b >= len(rows) else rows[b]
+
+    @cached_property
+    def _rows(self) -> list[list[str]]:
+        """The label of each position of each prompt, where there are several."""
+        ids, tokens = self.ids, self.run.get("tokens", [])
+        vocabulary = self.labels.get("v", [])
+        if "b" not in self.labels or not _are_rows(tokens, str):
+            return []
+        rows = [
+            [
+                vocabulary[id] if 0 <= id < len(vocabulary) else show_blanks(text)
+                for id, text in zip(*row, strict=False)
+            ]
+            for row in zip(ids, tokens, strict=False)
+        ]
+        longest = max(map(len, rows), default=0)
+        return [row + [PADDING] * (longest - len(row)) for row in rows]
+
+    def address(self, name: str, index: Index) -> str:
+        """Returns NAME[t=1,s=0], without the axes of length 1."""
+        return name + format_index(self.places(name, index))
+
+    def places(self, name: str, index: Index) -> list[tuple[str, int]]:
+        """Returns (axis, index) for each axis of more than one entry."""
+        shape, axes = self.tape[name].shape, self.about(name).axes
+        return [(a, i) for a, i, size in zip(axes, index, shape, strict=True) if size > 1]
+
+    @property
+    def ids(self) -> list[list[int]]:
+        """The token ids of each prompt; none where the record of the run has none."""
+        ids = self.run.get("ids")
+        return ids if _are_rows(ids, int) else []
+
+    def value(self, name: str) -> Array:
+        return self.tape[name]
+
+    def page(self, size: int | None = None) -> "TracePage":
+        """Returns this trace as one page on which numbers open, of about `size` bytes at most.
+
+        A notebook shows up to 1 MB, which is the default, in a frame; `.save("trace.html")` writes it."""
+        import pellucid  # the explorer lies above this layer: the package's lazy names reach it
+
+        return pellucid.make_page(self, size)
+
+
+def _are_rows(given: Any, kind: type) -> TypeGuard[list[list[Any]]]:
+    """Tests whether this is a list of lists of that type; a trace file may hold anything."""
+    return isinstance(given, list) and all(
+        isinstance(row, list) and all(type(entry) is kind for entry in row) for row in given
+    )
+
+
+def format_index(places: list[tuple[str, int]]) -> str:
+    return f"[{','.join(f'{axis}={i}' for axis, i in places)}]" if places else ""

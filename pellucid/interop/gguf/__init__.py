@@ -1,6 +1,0 @@
-"""GGUF, the single-file format of llama.cpp: weights, often quantized, with everything needed to run them."""
-
-from pellucid.interop.gguf.reading import read
-from pellucid.interop.gguf.writing import write
-
-__all__ = ["read", "write"]

@@ -1,0 +1,1 @@
+"""Lessons, and the worksheets that belong to them."""

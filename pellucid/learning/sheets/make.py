@@ -1,0 +1,208 @@
+"""Makes a worksheet from a trace: the boxes and their rules, the numbers that are printed, and the mistakes
+that would show.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pellucid.base.errors import UsageError
+from pellucid.base.names import IGNORE_INDEX, describe
+from pellucid.explanation.expression import Expression
+from pellucid.explanation.rule import Rule, compute, find_keys
+from pellucid.explanation.trace import Trace
+from pellucid.learning.sheets.cells import Cells
+from pellucid.learning.sheets.check_sums import find_checks
+from pellucid.learning.sheets.digits import count_decimals, is_exact, print_given
+from pellucid.learning.sheets.drafts import BoxDraft, draft_boxes, find_focus
+from pellucid.learning.sheets.equal_symbols import find_equal_symbols
+from pellucid.learning.sheets.sheet import Box, Sheet
+from pellucid.learning.sheets.symbols import find_symbols, name_part, name_rest
+from pellucid.verification.mistakes.wrong_rules import find_wrong_rules
+
+BOXES, TOP, DIGITS = 20, 4, 4
+"""The boxes, the terms of a folded sum, and the digits of a sheet, by default."""
+VISIBLE = 2.5
+"""Units of the last asked place by which a mistake must move its box to be seen."""
+NOISE = 1e-13
+"""The share of its terms below which a sum is rounding noise."""
+LABELLED = 64
+"""The longest axis whose labels a sheet carries."""
+
+
+def make_sheet(
+    trace: Trace,
+    focus: Sequence[str],
+    stop: Sequence[str] = (),
+    boxes: int = BOXES,
+    top: int = TOP,
+    digits: int = DIGITS,
+    title: str = "",
+    source: Mapping[str, Any] | None = None,
+) -> Sheet:
+    """Returns a worksheet on the cells that `focus` addresses; an axis left out means all of it, of a long
+    one the largest numbers.
+
+    It asks at most `boxes` numbers, or what is in focus; values that fit the patterns of `stop` are printed.
+    A long sum shows `top` terms and its exact remainder. About `digits` digits are asked of each number.
+    """
+    cells = Cells(trace, top, stop)
+    targets = [key for at in focus for key in find_focus(cells, at)]
+    if not targets:
+        raise UsageError(
+            f"{', '.join(focus)} is given, not computed: there is nothing to ask; choose a later value."
+        )
+    drafts = draft_boxes(cells, targets, boxes)
+    printed = _print(cells, drafts, digits)
+    numbers = [*printed["given"].items(), *((box.key, box) for box in printed["boxes"] if "~" not in box.key)]
+    equal = find_equal_symbols(
+        trace, {key: number.symbol for key, number in numbers}, [draft.name for draft in drafts]
+    )
+    return _attach_mistakes(
+        Sheet(
+            title=title or f"{trace.run.get('model', 'A tape')}: {', '.join(focus)}",
+            source={"focus": list(focus), "stop": list(stop)}
+            | _describe_source(trace)
+            | _describe_values(trace)
+            | ({"equal": equal} if equal else {})
+            | dict(source or {}),
+            labels={axis: list(texts) for axis, texts in trace.labels.items() if len(texts) <= LABELLED},
+            **printed,
+        ),
+        cells,
+        drafts,
+    )
+
+
+def _print(cells: Cells, drafts: Sequence[BoxDraft], digits: int) -> dict[str, Any]:
+    """Returns the given numbers, the boxes and the checks of a sheet, with their digits."""
+    trace, rules = cells.trace, {draft.key: draft.rule for draft in drafts}
+    values = {key: float(trace.value(name)[index]) for key, (name, index) in cells.read.items()}
+    values |= {key: rest for key, (rest, _) in cells.rests.items()}
+    read = _order_given(cells, {key for rule in rules.values() for key in find_keys(rule)} - set(rules))
+    symbols = _find_symbols(cells, drafts, read)
+    numbers = {key: (values[key], symbols[key]) for key in read}
+    for key, rule in rules.items():
+        values[key] = compute(rule, values)
+    decimals = _find_decimals(drafts, values, digits)
+    focus = [draft.key for draft in drafts if draft.is_focus]
+    given, decimals = print_given(numbers, rules, decimals, focus, values, digits)
+    exact = {key for key, number in given.items() if number.exact}
+    boxes = list[Box]()
+    for draft in drafts:
+        if is_exact(values[draft.key]) and exact.issuperset(find_keys(draft.rule)):
+            exact.add(draft.key)
+        step, symbol = trace.tape.steps[draft.name], symbols[draft.key]
+        boxes.append(
+            Box(
+                key=draft.key,
+                symbol=symbol,
+                meaning=trace.about(draft.name).meaning if draft.index is not None else "",
+                step=draft.name,
+                op=step.op.name,
+                phase=step.phase,
+                formula=draft.formula or symbol,
+                rule=draft.rule,
+                decimals=decimals[draft.key],
+                exact=draft.key in exact,
+                focus=draft.is_focus,
+            )
+        )
+    return {"given": given, "boxes": tuple(boxes), "checks": find_checks(trace, boxes, cells)}
+
+
+def _order_given(cells: Cells, read: set[str]) -> list[str]:
+    """Returns the keys of the printed numbers in the tape's order, remainders last."""
+    place = {name: i for i, name in enumerate(cells.trace.tape.values)}
+    named = {key: cells.read[key] for key in read if key in cells.read}
+    ordered = sorted(named, key=lambda key: (place[named[key][0]], named[key][1]))
+    return ordered + sorted(read - set(named))
+
+
+def _find_symbols(cells: Cells, drafts: Sequence[BoxDraft], read: Sequence[str]) -> dict[str, str]:
+    keys = [*(draft.key for draft in drafts), *read]
+    symbols = find_symbols(cells.trace, {key: cells.read[key] for key in keys if key in cells.read})
+    symbols |= {key: name_rest(count) for key, (_, count) in cells.rests.items()}
+    for draft in drafts:
+        if draft.index is None:
+            symbols[draft.key] = name_part(draft.rule, symbols)
+    return symbols
+
+
+def _find_decimals(drafts: Sequence[BoxDraft], values: Mapping[str, float], digits: int) -> dict[str, int]:
+    """Returns the decimals of each box: one number for the cells of a step, one for its shared parts."""
+    groups: dict[tuple[str, bool], list[BoxDraft]] = {}
+    for draft in drafts:
+        groups.setdefault((draft.name, draft.index is None), []).append(draft)
+    found = dict[str, int]()
+    for group in groups.values():
+        numbers = [0.0 if _is_noise(draft, values) else values[draft.key] for draft in group]
+        found |= dict.fromkeys((draft.key for draft in group), count_decimals(numbers, digits))
+    return found
+
+
+def _is_noise(draft: BoxDraft, values: Mapping[str, float]) -> bool:
+    """Tests whether a number is only what rounding left of terms that cancel, as in the gradient of a key's
+    bias, which is 0."""
+    largest = max((abs(values[key]) for key in find_keys(draft.rule)), default=0.0)
+    return abs(values[draft.key]) < NOISE * largest
+
+
+def _describe_source(trace: Trace) -> dict[str, Any]:
+    """Returns what the sheet says of its run: the model, the prompts, the targets as text."""
+    vocabulary, targets = trace.labels.get("v", []), trace.run.get("targets") or []
+    texts = [" ".join(vocabulary[id] for id in row if 0 <= id < len(vocabulary)) for row in targets]
+    prompts = trace.labels.get("b")
+    if prompts is None and "t" in trace.labels:  # one prompt, which the tokens of its target follow
+        counted = [t for t, id in enumerate(targets[0]) if id != IGNORE_INDEX] if targets else []
+        tokens = trace.labels["t"]
+        prompts = [" ".join(tokens[: counted[0] + 1] if counted else tokens)]
+    found = {"model": trace.run.get("model"), "prompts": prompts, "targets": texts if any(texts) else None}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _describe_values(trace: Trace) -> dict[str, Any]:
+    """Returns what the values of a tape are that the glossary does not know: those of a lesson's program."""
+    own = (name for name in trace.tape.values if name not in trace.tape.steps and not describe(name))
+    meanings = {name: meaning for name in own if (meaning := trace.about(name).meaning)}
+    return {"meanings": meanings} if meanings else {}
+
+
+# ---- mistakes
+
+
+def _attach_mistakes(sheet: Sheet, cells: Cells, drafts: Sequence[BoxDraft]) -> Sheet:
+    """Returns the sheet with the wrong rules of each box that move it visibly; the names of those that no box
+    shows are in `source["unseen"]`."""
+    values, on_sheet = sheet.key, set(sheet.given)
+    seen, unseen = set[str](), set[str]()
+    boxes = list[Box]()
+    for box, draft in zip(sheet.boxes, drafts, strict=True):
+        wrong = {}
+        for name, rule in _find_wrong(cells, draft, on_sheet):
+            moved = abs(compute(rule, values) - values[box.key])
+            if moved > VISIBLE * 10.0**-box.decimals or np.isnan(moved):
+                wrong[name] = rule
+            else:
+                unseen.add(name)
+        seen |= set(wrong)
+        boxes.append(replace(box, mistakes=wrong))
+        on_sheet.add(box.key)
+    source = dict(sheet.source) | ({"unseen": sorted(unseen - seen)} if unseen - seen else {})
+    return replace(sheet, boxes=tuple(boxes), source=source)
+
+
+def _find_wrong(cells: Cells, draft: BoxDraft, on_sheet: set[str]) -> Iterator[tuple[str, Rule]]:
+    """Yields the wrong rules of a box that read only what stands on the sheet before it."""
+    if draft.index is None:
+        return
+
+    def translate(expression: Expression) -> Rule | None:
+        rule = cells.translate(expression, draft.name)
+        return rule if rule is not None and on_sheet.issuperset(find_keys(rule)) else None
+
+    step = cells.trace.tape.steps[draft.name]
+    found = find_wrong_rules(cells.trace, step, draft.index, draft.rule, translate)
+    yield from ((name, rule) for name, rule in found.items() if rule != draft.rule)

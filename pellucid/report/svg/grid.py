@@ -1,0 +1,113 @@
+"""A grid as SVG: a cell with its number for each row and column, hatched where it is masked."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pellucid.report.chart import color
+from pellucid.report.diagram import Grid, format_value
+from pellucid.report.svg.compact_grid import compact_marks, compact_tile
+from pellucid.report.svg.marks import (
+    FAINT,
+    INK,
+    LINE,
+    MIDDLE,
+    NONE,
+    PAPER,
+    SMALL,
+    Tile,
+    hex_color,
+    line,
+    rect,
+    text,
+    text_width,
+    title_marks,
+    wrap,
+)
+
+CELL, GAP = 28, 8
+"""Pixels of a cell's height, and between a text and what it belongs to."""
+BLACK, WHITE = "#000000", "#ffffff"
+"""Of a number on a colored cell; both keep their colors on a dark page."""
+BRIGHT = 400
+"""The sum of red, green and blue above which a color is bright."""
+
+
+def grid_tile(grid: Grid, size: tuple[int, int]) -> Tile:
+    """Returns the room that the title, the labels and the cells need."""
+    if grid.is_compact:
+        return compact_tile(grid)
+    left, cell = _row_labels(grid), _cell_width(grid)
+    width = left + cell * len(grid.columns)
+    lines = wrap(grid.title, max(width, 150), is_bold=True)
+    width = max([width, left + text_width(grid.column_label, 11), *(text_width(x, 12, True) for x in lines)])
+    above = LINE * len(lines) + (LINE if grid.column_label or grid.row_label else 0) + LINE + GAP
+    below = LINE + GAP if grid.is_masked.any() else GAP
+    return Tile(0, 20, 0, 0, round(width), above + CELL * len(grid.rows) + below)
+
+
+def _row_labels(grid: Grid) -> float:
+    names = [text_width(name) for name in grid.rows]
+    return max([0.0, text_width(grid.row_label, 11), *names]) + GAP
+
+
+def _cell_width(grid: Grid) -> float:
+    shown = [grid.cell_text(i, j) for i in range(len(grid.rows)) for j in range(len(grid.columns))]
+    return max(CELL, *(text_width(words) + 14 for words in (*shown, *grid.columns)))
+
+
+def grid_marks(grid: Grid, id: str, size: Tile, left: int, top: int) -> Iterator[str]:
+    """Yields the title, the names of columns and rows, the cells, and the frames around some of them."""
+    if grid.is_compact:
+        yield from compact_marks(grid, left, top)
+        return
+    cell, x0 = _cell_width(grid), left + _row_labels(grid)
+    lines = wrap(grid.title, max(x0 - left + cell * len(grid.columns), 150), is_bold=True)
+    yield from title_marks(lines, left, top)
+    y = top + LINE * len(lines)
+    if grid.column_label or grid.row_label:
+        yield text(x0, y + 12, grid.column_label, SMALL)
+        y += LINE
+    yield text(x0 - GAP, y + 12, grid.row_label, f'text-anchor="end" {SMALL}')
+    for j, name in enumerate(grid.columns):
+        yield text(x0 + cell * (j + 0.5), y + 12, name, MIDDLE)
+    y += LINE + GAP // 2
+    for i, name in enumerate(grid.rows):
+        yield text(x0 - GAP, y + CELL * (i + 0.5) + 4, name, 'text-anchor="end"')
+        for j in range(len(grid.columns)):
+            yield from _cell(grid, i, j, x0 + cell * j, y + CELL * i, cell)
+    for frame in grid.frames:
+        (first, end), (start, stop) = frame.rows, frame.columns
+        box = x0 + cell * start + 3, y + CELL * first + 3, cell * (stop - start) - 6, CELL * (end - first) - 6
+        yield rect(*box, f'rx="6" fill="none" stroke="{INK}" stroke-width="2.5"')
+    if grid.is_masked.any():
+        y += CELL * len(grid.rows) + GAP
+        yield from _hatch(x0, y, 20, 12)
+        yield text(x0 + 28, y + 10, grid.masked_label, SMALL)
+
+
+def _cell(grid: Grid, row: int, column: int, x: float, y: float, width: float) -> Iterator[str]:
+    if grid.is_masked[row, column]:
+        yield from _hatch(x, y, width, CELL)
+        return
+    place = float(grid.places()[row, column])
+    shade = color(place, grid.scale) if grid.scale != "none" else None
+    fill, ink = f'fill="{PAPER}"', ""
+    if shade:  # the page's dark colors replace attributes, and no styles
+        fill = f'style="fill:{hex_color(place, grid.scale)}"'
+        ink = f' style="fill:{BLACK if sum(shade) > BRIGHT else WHITE}"'
+    if grid.texts:  # the number is shown under the pointer
+        yield f"<g><title>{format_value(grid.values[row, column], grid.decimals)}</title>"
+    yield rect(x, y, width, CELL, f'{fill} stroke="{FAINT}"')
+    yield text(x + width / 2, y + CELL / 2 + 4, grid.cell_text(row, column), f"{MIDDLE}{ink}")
+    yield from ["</g>"] if grid.texts else []
+
+
+def _hatch(x: float, y: float, width: float, height: float) -> Iterator[str]:
+    """Yields a rectangle with parallel diagonals."""
+    yield rect(x, y, width, height, f'fill="{NONE}" stroke="{FAINT}"')
+    for start in np.arange(-height, width, 8):
+        begin, end = max(start, 0), min(start + height, width)
+        if end > begin:
+            low = y + height - (begin - start), y + height - (end - start)
+            yield line(x + begin, low[0], x + end, low[1], f'stroke="{FAINT}" stroke-width="0.7"')

@@ -1,0 +1,67 @@
+"""What a choice of an answer has beside its text: log-probabilities, its seed, and what Pellucid adds."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pellucid.server.http.limits import RequestError
+from pellucid.server.openai.answers.logprobs import LogprobsTable, join_logprobs, make_explained_tokens
+from pellucid.server.openai.answers.plan import AnswerPlan
+from pellucid.server.openai.served_model import ServedModel
+from pellucid.server.openai.worker.lines import End, ScoredToken
+
+FINISH_REASONS = frozenset(("stop", "length"))
+"""With which a choice ends by itself; at any other the engine failed."""
+MOST_LISTED = 256
+"""Tokens whose numbers are written before other requests have their turn: a few milliseconds."""
+
+
+class ChoiceTables:
+    """The tables of every choice of an answer; choice i of prompt p has the index p · n + i."""
+
+    def __init__(self, served: ServedModel, plan: AnswerPlan) -> None:
+        self._served, self._plan, self._texts = served, plan, served.token_texts
+        self._new_ids: list[list[int]] = [[] for _ in range(len(plan.prompts) * plan.n)]
+        self._unfinished = set(range(len(self._new_ids)))
+
+    def list_prompt_logprobs(self, place: int, tokens: Sequence[ScoredToken]) -> Iterator[LogprobsTable]:
+        """Yields the log-probabilities of a prompt, where they are asked for, some tokens at a time."""
+        return self._list_logprobs(tokens, -self._plan.prompts[place].hidden)
+
+    def list_logprobs(self, index: int, tokens: Sequence[ScoredToken]) -> Iterator[LogprobsTable]:
+        """Yields the log-probabilities of new tokens, where they are asked for, some tokens at a time."""
+        return self._list_logprobs(tokens, len(self._plan.prompts[index // self._plan.n].text))
+
+    def make_logprobs(self, index: int, tokens: Sequence[ScoredToken]) -> LogprobsTable | None:
+        """Returns the log-probabilities of a few new tokens, where they are asked for."""
+        return join_logprobs(self.list_logprobs(index, tokens))
+
+    def _list_logprobs(self, tokens: Sequence[ScoredToken], shift: int) -> Iterator[LogprobsTable]:
+        if self._plan.top_logprobs is not None:
+            for start in range(0, max(len(tokens), 1), MOST_LISTED):
+                some = tokens[start : start + MOST_LISTED]
+                yield self._plan.form.make_logprobs(self._texts, some, shift)
+
+    def make_more(self, index: int, tokens: Sequence[ScoredToken]) -> dict[str, Any]:
+        """Returns what else goes with new tokens."""
+        if not self._plan.has_explanation or not tokens:
+            return {}
+        self._new_ids[index] += (token.id for token in tokens)
+        return {"explain": {"tokens": make_explained_tokens(self._texts, tokens)}}
+
+    def make_last(self, index: int, tokens: Sequence[ScoredToken], end: End | None) -> dict[str, Any]:
+        """Returns what goes with the last tokens: the seed, the trace id of an explained choice, and with the
+        first choice of a prompt, its ledger."""
+        self._unfinished.discard(index)
+        place, choice = divmod(index, self._plan.n)
+        prompt, more = self._plan.prompts[place], self.make_more(index, tokens)
+        if self._plan.has_explanation:
+            trace = self._served.answers.keep(prompt.ids, self._new_ids[index])
+            more = {"explain": {"trace": trace, "tokens": [], **more.get("explain", {})}}
+        if self._plan.has_ledger and choice == 0 and end is not None:
+            more["ledger"] = end.ledger
+        return {"seed": prompt.seed, **more}
+
+    def check_finished(self) -> None:
+        """Raises where the engine ended a choice that had not ended by itself."""
+        if self._unfinished:
+            raise RequestError("the engine ended this answer before it was complete.", 500)

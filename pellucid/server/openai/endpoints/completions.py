@@ -1,0 +1,105 @@
+"""`POST /v1/completions`: what follows a prompt, or each of several."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pellucid.generation.output import DECODED_PROMPT
+from pellucid.generation.settings.keywords import own_settings
+from pellucid.server.openai.answers.logprobs import make_completion_logprobs
+from pellucid.server.openai.answers.plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
+from pellucid.server.openai.answers.settings import (
+    check_prompt_count,
+    check_prompt_length,
+    check_sampling,
+    check_size,
+    find_place,
+)
+from pellucid.server.openai.endpoints.generating import generate_answer
+from pellucid.server.openai.reading.sampling import list_sources, read_sampling
+from pellucid.server.openai.served_model import ServedModel
+from pellucid.text.tokenizer import Tokenizer
+
+COMPLETION_FORM = AnswerForm(
+    id_prefix="cmpl-",
+    whole_object="text_completion",
+    event_object="text_completion",
+    make_content=lambda text: {"text": text},
+    make_logprobs=make_completion_logprobs,
+    before_text=b'"text":',
+    after_text=b"",
+)
+
+
+async def complete(served: ServedModel, request: Request) -> Response:
+    """Answers with a text for each prompt and choice."""
+    return await generate_answer(served, request, "completions", plan_completions)
+
+
+async def plan_completions(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:
+    """Returns what the answer to a request consists of; raises where a prompt or a setting is refused."""
+    sampling = read_sampling(values, own_settings(served.pretrained))
+    check_sampling(served, sampling)
+    check_prompt_count(served, len(values["prompt"]))
+    has_text = values["echo"] or values["logprobs"] is not None
+    prompts, given = list[PlannedPrompt](), values["prompt"]
+    for place, prompt in enumerate(given):
+        param = find_place("prompt", place, len(given))
+        if isinstance(prompt, str):
+            ids = await served.encoder.encode(prompt, param)
+        else:
+            ids = served.encoder.check_ids(prompt, param)
+        check_prompt_length(served, sampling, len(ids), param)
+        seed = draw_seed() if sampling.seed is None else sampling.seed
+        text, hidden = "", 0
+        if has_text:
+            spelled = spell_prompt(served.pretrained.tokenizer, ids, sampling.max_new_tokens == 0)
+            text, hidden = find_given(prompt, spelled)
+            await asyncio.sleep(0)  # between the many prompts of a list others have their turn
+        prompts.append(PlannedPrompt(ids, seed, text, hidden))
+    plan = AnswerPlan(
+        COMPLETION_FORM,
+        served.name,
+        tuple(prompts),
+        sampling.to_dict(),
+        list_sources(values),
+        n=sampling.n,
+        top_logprobs=values["logprobs"],
+        has_echo=values["echo"],
+        has_explanation=values["explain"],
+        has_ledger=values["ledger"],
+        has_usage=values["stream_options"]["include_usage"],
+    )
+    check_size(plan)
+    return plan
+
+
+def spell_prompt(tokenizer: Tokenizer | None, ids: Sequence[int], is_whole: bool) -> str:
+    """Returns the text of a prompt's tokens. What waits for a further token, such as half a character at its
+    end, belongs to the text that follows, unless the prompt is the whole text."""
+    if tokenizer is None:
+        return ""
+    known = [id for id in ids if id < tokenizer.vocab_size]
+    text = tokenizer.decode(known)
+    if is_whole:
+        return text
+    stream = tokenizer.decode_stream()
+    for id in known[-DECODED_PROMPT:]:  # as the engine does before the first new token
+        stream.feed(id)
+    return text.removesuffix(stream.end())
+
+
+def find_given(prompt: str | Sequence[int], spelled: str) -> tuple[str, int]:
+    """Returns the text of a prompt as it was given, and how many characters its tokens have before it.
+
+    A tokenizer that does not keep a text as it is makes it what the tokens spell.
+
+    >>> find_given("A B", "<s>A B"), find_given([1, 2], "A B")
+    (('A B', 3), ('A B', 0))
+    """
+    if isinstance(prompt, str) and spelled.endswith(prompt):
+        return prompt, len(spelled) - len(prompt)
+    return spelled, 0

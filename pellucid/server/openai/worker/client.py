@@ -1,0 +1,376 @@
+"""The parent's side of the engine's process: it sends requests, and hands what comes back to their readers.
+
+Where the process ends, or says nothing for `HANG_SECONDS`, every request in flight fails at once and the
+process is started again. Where it ends twice within an hour it is given up: `run_until_given_up` says why,
+and the server ends, so that whatever manages it can act.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pellucid.base import errors
+from pellucid.base.errors import PellucidError, ResourceError, quote
+from pellucid.base.formatting import pluralize
+from pellucid.base.restarts import RestartLimit
+from pellucid.server.explorer.client import make_environment, name_end
+from pellucid.server.http.app import make_ending_error
+from pellucid.server.http.limits import RequestError
+from pellucid.server.openai.metrics import EngineLoad
+from pellucid.server.openai.served_model import EngineState
+from pellucid.server.openai.worker.lines import (
+    End,
+    EngineOptions,
+    EngineReady,
+    GenerateRequest,
+    Piece,
+    ScoredToken,
+    StepLine,
+    parse_step,
+)
+
+logger = logging.getLogger(__name__)
+
+MODULE = "pellucid.server.openai.worker.process"
+SPINNING = {"GOMP_SPINCOUNT": "6000"}
+"""Threads that wait for each other spin some microseconds and then sleep, unless the user's environment says
+otherwise (`SPIN_NAMES`). By default they spin for milliseconds, also where HTTP and clients need the core, so
+that half of the tokens are written; threads that never spin cost a third where nothing else runs."""
+SPIN_NAMES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+HANG_SECONDS = 30.0
+"""A process that writes no line for so long is ended; it writes one every second."""
+WATCHES = 10
+"""How often in that time the silence is looked at."""
+MOST_LINE = 2**28
+"""Bytes of one step: the scores of the longest prompt are tens of megabytes."""
+MOST_UNSENT = 2**26
+"""Bytes of requests that the process has not taken yet; more are refused."""
+MOST_RESTARTS = 1
+"""Within an hour."""
+CLOSE_SECONDS = 2.0
+"""How long the process may take to end by itself."""
+
+
+class EngineRequest:
+    """A request in the engine: the pieces that came and were not read yet, and one reader at most."""
+
+    def __init__(self, client: "EngineClient", id: int) -> None:
+        self.id = id
+        self.prompt: tuple[ScoredToken, ...] = ()
+        self.end: End | None = None
+        self._client = client
+        self._pieces: list[Piece] = []
+        self._last: End | None = None
+        self._failure: RequestError | None = None
+        self._is_cancelled = False
+        self._reader: asyncio.Future[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        return self._last is not None or self._failure is not None or self._is_cancelled
+
+    async def read(self) -> list[Piece]:
+        if not self._pieces and not self.is_over:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        pieces, self._pieces = self._pieces, []
+        if self._failure is not None and not pieces:
+            raise self._failure
+        self.end = self._last
+        return pieces
+
+    def cancel(self) -> None:
+        if not self.is_over:
+            self._is_cancelled = True
+            self._pieces = []
+            self._client.send_cancel(self.id)
+            self._wake()
+
+    def add(self, piece: Piece) -> None:
+        """Takes a piece for the reader, which runs when all of a step's lines are taken."""
+        if not self._is_cancelled:
+            self._pieces.append(piece)
+            self._wake()
+
+    def finish(self, end: End) -> None:
+        """Takes the end."""
+        if end.error is None:
+            self._last = end
+            self._wake()
+        else:
+            self.fail(RequestError(end.error, 500 if end.is_fault else 400))
+
+    def fail(self, error: RequestError) -> None:
+        """Ends the request with an error, which its reader gets after the pieces that came before it."""
+        self._failure = error
+        self._wake()
+
+    def _wake(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.done():
+            reader.set_result(None)
+
+
+class EngineClient:
+    """The engine in a process of its own.
+
+    `ready` has its sizes when the model is loaded, and `load` says how full it was at its last step.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        module: str = MODULE,
+        hang_seconds: float = HANG_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.options = options
+        self.ready: EngineReady | None = None
+        self.load = EngineLoad()
+        self._module, self._hang_seconds = module, hang_seconds
+        self._restarts = RestartLimit(MOST_RESTARTS, clock)
+        self._state: EngineState = "loading"
+        self.requests: dict[int, EngineRequest] = {}
+        self._ids = itertools.count(1)
+        self._process: asyncio.subprocess.Process | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._has_line = False
+
+    @property
+    def state(self) -> EngineState:
+        return self._state
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None where it does not run."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in the engine, those that wait for a slot included."""
+        return len(self.requests)
+
+    # ---- requests
+
+    def generate(self, request: GenerateRequest) -> EngineRequest:
+        return self._send("generate", request=request._asdict())
+
+    async def embed(self, prompt: tuple[int, ...]) -> list[float]:
+        running = self._send("embed", prompt=prompt)
+        try:
+            await running.read()
+        finally:
+            running.cancel()
+        assert running.end is not None and running.end.embedding is not None
+        return running.end.embedding
+
+    def send_cancel(self, id: int) -> None:
+        """Asks the process to end a request; it is in flight until the process says that it ended."""
+        if id in self.requests:
+            self._write({"id": id, "do": "cancel"})
+
+    def _send(self, do: str, **what: Any) -> EngineRequest:
+        self._check_room()
+        id = next(self._ids)
+        self._write({"id": id, "do": do, **what})
+        running = self.requests[id] = EngineRequest(self, id)
+        return running
+
+    def _check_room(self) -> None:
+        """Raises where the engine cannot take another request."""
+        if self._state == "loading":
+            raise RequestError("the model is loading: try again in a few seconds.", 503, Retry_After="5")
+        if self._state == "unhealthy":
+            raise RequestError("the engine failed, and the server ends.", 503, Retry_After="60")
+        most = self.load.most_requests
+        if self.in_flight >= most or self._count_unsent() > MOST_UNSENT:
+            message = (
+                f"the queue is full: at most {pluralize(most, 'prompt')} may run or wait. Try again later."
+            )
+            raise RequestError(message, 429, Retry_After="1")
+
+    def _count_unsent(self) -> int:
+        assert self._process is not None and self._process.stdin is not None
+        return self._process.stdin.transport.get_write_buffer_size()
+
+    def _write(self, table: dict[str, Any]) -> None:
+        """Sends a line; what the pipe does not take stays in memory, and the event loop never waits."""
+        line = json.dumps(table, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        stdin = self._process.stdin if self._process is not None else None
+        if stdin is not None and not stdin.is_closing():
+            stdin.write(line)
+
+    # ---- the process
+
+    async def start(self) -> EngineReady:
+        """Starts the process and returns when the model is loaded; raises the error that loading raised."""
+        process = await self._open()
+        self._running = asyncio.create_task(self._run(process))
+        assert self.ready is not None
+        return self.ready
+
+    async def run_until_given_up(self) -> None:
+        """Waits while the process runs or is started again; raises when it is given up."""
+        assert self._running is not None
+        await asyncio.shield(self._running)
+
+    async def close(self) -> None:
+        """Ends the process, and every request in flight; a call of `start` that waits is the caller's."""
+        self.fail_all(make_ending_error)
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        self._state = "unhealthy"
+
+    def fail_all(self, make_error: Callable[[], RequestError]) -> None:
+        """Ends every request in flight with an error of its own."""
+        failed, self.requests = self.requests, {}
+        for id, running in failed.items():
+            self._write({"id": id, "do": "cancel"})
+            running.fail(make_error())
+
+    async def _start_process(self) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                # -P: no module of the current folder is imported
+                *(sys.executable, "-P", "-m", self._module, json.dumps(self.options._asdict())),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=MOST_LINE,
+                env=make_environment(_choose_spinning(os.environ)),
+                start_new_session=True,  # Ctrl-C at a terminal is the parent's
+            )
+        except OSError as error:
+            self._state = "unhealthy"
+            raise ResourceError(f"the engine's process cannot be started: {quote(error)}.") from None
+
+    async def _open(self) -> asyncio.subprocess.Process:
+        """Returns a process that has loaded the model."""
+        process = await self._start_process()
+        try:
+            assert process.stdout is not None
+            line = await process.stdout.readline()
+            if not line:
+                end = await end_process(process)
+                raise ResourceError(f"the engine's process ended with {end} while the model was loading.")
+            self.ready = parse_first(line)
+        except BaseException as error:
+            self._state = "unhealthy"
+            await end_process(process)
+            if isinstance(error, PellucidError) or not isinstance(error, Exception):
+                raise
+            raise ResourceError("the engine's process wrote a line that cannot be read.") from None
+        slots = self.ready.slots
+        self.load = self.load._replace(slots=slots, most_requests=slots + self.options.queue)
+        self._process, self._state = process, "ready"
+        return process
+
+    async def _run(self, process: asyncio.subprocess.Process) -> None:
+        """Reads what the process writes; where it ends, another one is started, until it is given up."""
+        try:
+            while True:
+                end = await self._read(process)
+                if not self._restarts.allow():
+                    raise ResourceError(
+                        f"the engine's process ended with {end}, the second time within an hour, and is not "
+                        "started again: the server ends."
+                    )
+                logger.error("the engine is started again")
+                self.load = self.load._replace(restarts=self.load.restarts + 1)
+                process = await self._open()
+        except PellucidError as error:
+            self._state = "unhealthy"
+            logger.error("%s", error)
+            raise
+
+    async def _read(self, process: asyncio.subprocess.Process) -> str:
+        """Takes the lines of a process until it ends, and every request in flight with it; returns what
+        ended it."""
+        assert process.stdout is not None
+        watch = asyncio.create_task(self._watch(process))
+        try:
+            while line := await process.stdout.readline():
+                self._has_line = True
+                self.take(step := parse_step(line))
+                if step.prompts:
+                    await asyncio.sleep(0)  # of the many lines of a long prompt, one at a time
+        except Exception as error:  # nothing that follows such a line can be trusted
+            logger.error("a line of the engine's process cannot be read: %s", type(error).__name__)
+        finally:
+            watch.cancel()
+            self._process, self._state = None, "loading"
+            self.fail_all(make_failure)
+            self.load = self.load._replace(slots_used=0, queue=0)
+            end = await end_process(process)
+        logger.error("the engine's process ended with %s, and the requests in it failed", end)
+        return end
+
+    def take(self, step: StepLine) -> None:
+        """Hands what a step brought to the requests; readers are woken once, however much it is."""
+        requests = self.requests
+        for id, tokens in step.prompts:
+            if id in requests:
+                requests[id].prompt += tokens
+        for piece in step.pieces:
+            if (running := requests.get(piece.request)) is not None:
+                running.add(piece)
+        for end in step.ends:
+            if (running := requests.pop(end.request, None)) is not None:
+                running.finish(end)
+        self.load = self.load._replace(slots_used=step.slots, queue=step.queue)
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Ends a process that is silent for too long. It counts looks, not seconds: after this process itself
+        was stopped for a while, the lines that came meanwhile are read first."""
+        silent = 0
+        while silent < WATCHES:
+            self._has_line = False
+            await asyncio.sleep(self._hang_seconds / WATCHES)
+            silent = 0 if self._has_line else silent + 1
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+def _choose_spinning(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment that says how long threads spin, as the given one does or as we do."""
+    is_chosen = any(name in environment for name in SPIN_NAMES)
+    return {**environment} if is_chosen else {**environment, **SPINNING}
+
+
+async def end_process(process: asyncio.subprocess.Process, seconds: float = CLOSE_SECONDS) -> str:
+    """Ends a process, which has some seconds to do so by itself, and returns what ended it."""
+    assert process.stdin is not None
+    process.stdin.close()
+    waiting = asyncio.create_task(process.wait())
+    await asyncio.wait([waiting], timeout=seconds)
+    if process.returncode is None:
+        process.kill()
+    return name_end(await waiting)
+
+
+def make_failure() -> RequestError:
+    """Returns the error of a request that was in the engine when it failed."""
+    return RequestError("the engine failed, and this answer with it: try again.", 503, Retry_After="5")
+
+
+def parse_first(line: bytes) -> EngineReady:
+    """Returns what the process is ready with; raises the error that loading the model raised.
+
+    >>> parse_first(b'{"ready": {"slots": 4, "capacity": 64, "cache_bytes": 4096}}')
+    EngineReady(slots=4, capacity=64, cache_bytes=4096)
+    """
+    found = json.loads(line)
+    if "failed" in found:
+        kind = getattr(errors, found["failed"]["kind"], PellucidError)
+        raise kind(found["failed"]["message"])
+    return EngineReady(**found["ready"])

@@ -1,0 +1,1 @@
+"""A training run's steps, replayed bit for bit and judged."""

@@ -1,0 +1,59 @@
+"""Activation checkpointing trades time for memory and nothing else: the same loss, the same gradients."""
+
+import pytest
+import torch
+
+from pellucid.engine.taps import record
+from tests.agreement.engines import CHOICES, DIFFERENT, IDS, PADDINGS, TARGETS, fast, gradients, run
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_checkpointing_gives_the_same_loss_and_gradients_bit_for_bit(name: str, padding: str) -> None:
+    found = []
+    for checkpointing in (False, True):
+        model = fast(CHOICES[name])
+        model.checkpointing = checkpointing
+        value = run(model, IDS, TARGETS, PADDINGS[padding])
+        value.backward()
+        found.append({"loss": value.detach().numpy(), **gradients(model)})
+    plain, again = found
+    assert list(plain) == list(again)
+    assert [name for name in plain if not (plain[name] == again[name]).all()] == []
+
+
+def test_checkpointing_keeps_fewer_values() -> None:
+    """What autograd saves for the backward pass is counted, each memory once."""
+    kept = []
+    for checkpointing in (False, True):
+        model, memory = fast(CHOICES["positions/rope"]), dict[int, int]()
+        model.checkpointing = checkpointing
+
+        def keep(value: torch.Tensor, memory: dict[int, int] = memory) -> torch.Tensor:
+            memory[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
+            return value
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+            run(model, IDS, TARGETS)
+        kept.append(sum(memory.values()) - sum(p.nbytes for p in model.parameters()))
+    assert kept[1] < 0.6 * kept[0], kept
+
+
+def test_a_recording_sees_a_checkpointed_model_once() -> None:
+    model = fast(CHOICES["positions/rope"])
+    model.checkpointing = True
+    with record("blocks.0.attn.q", gradients=True) as seen:
+        run(model, IDS, TARGETS).backward()
+    assert len(seen.calls) == 1 and set(seen) == {"blocks.0.attn.q", "d.blocks.0.attn.q"}
+
+
+def test_a_block_is_recomputed_as_it_was_computed_also_inside_a_recording() -> None:
+    plain, model = fast(CHOICES["positions/rope"]), fast(CHOICES["positions/rope"])
+    run(plain, IDS, TARGETS).backward()
+    model.checkpointing = True
+    value = run(model, IDS, TARGETS)
+    with record() as seen:
+        value.backward()
+    assert not seen.calls
+    wanted = gradients(plain)
+    assert all((grad == wanted[name]).all() for name, grad in gradients(model).items())

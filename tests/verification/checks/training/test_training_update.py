@@ -1,0 +1,88 @@
+"""What is said about a wrong norm, clipping or update."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pellucid.training import optimizers, step
+from pellucid.verification.checks.training.run_subject import RunSubject
+from pellucid.verification.checks.training.training_update import (
+    measure_clipping,
+    measure_norm,
+    measure_update,
+)
+from tests.training.small_run_folders import trained
+
+
+def test_the_gradient_that_a_norm_misses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch.nn.utils.get_total_norm
+    monkeypatch.setattr(torch.nn.utils, "get_total_norm", lambda grads: right(grads[:3] + grads[4:]))
+    trained(tmp_path / "a", "train.dtype=float32")
+    finding = measure_norm(RunSubject(tmp_path / "a"))
+    assert (finding.verdict, finding.at) == ("BUG", "grad_norm")
+    assert finding.message.endswith(": that of all but d.blocks.0.attn.v_proj.weight")
+
+
+def test_a_clipped_norm_is_called_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = step.clip_grads
+
+    def clip(grads: Any, norm: torch.Tensor, limit: float, is_finite: torch.Tensor) -> None:
+        right(grads, norm, limit, is_finite)
+        norm.clamp_(max=limit)
+
+    monkeypatch.setattr(step, "clip_grads", clip)
+    trained(tmp_path / "a")
+    assert measure_norm(RunSubject(tmp_path / "a")).message.endswith(": it is the norm after clipping")
+
+
+def test_a_clipped_gradient_is_named_with_both_factors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "clip_grads", lambda *given: None)
+    trained(tmp_path / "a")
+    finding = measure_clipping(RunSubject(tmp_path / "a"))
+    assert (finding.verdict, finding.at) == ("BUG", "d.embed.weight.clipped")
+    assert "d.embed.weight is multiplied by 1, and all gradients by min(1, 0.1 / " in finding.message
+
+
+def test_a_gradient_below_the_limit_is_not_clipped(tmp_path: Path) -> None:
+    trained(tmp_path / "a", "train.clip=9")
+    finding = measure_clipping(RunSubject(tmp_path / "a"))
+    assert finding.verdict == "equal" and "one factor of 1 for 20 gradients" in finding.measured
+
+
+def test_another_count_of_updates_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = optimizers.update
+
+    def update(optimizer: torch.optim.Optimizer, is_finite: torch.Tensor) -> None:
+        for own in optimizer.state.values():
+            own["step"] += 1
+        right(optimizer, is_finite)
+
+    monkeypatch.setattr(optimizers, "update", update)
+    trained(tmp_path / "a")
+    finding = measure_update(RunSubject(tmp_path / "a"))
+    assert (finding.verdict, finding.at) == ("BUG", "embed.weight@6")
+    assert "the optimizer counts 9 updates of embed.weight before step 6; there were 5" in finding.message
+
+
+def test_skipped_steps_do_not_count_as_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = step.forward_backward
+
+    def broken(state: Any, batch: Any) -> Any:
+        loss, tokens = right(state, batch)
+        return (loss * float("nan") if state.meters.step == 2 else loss), tokens
+
+    monkeypatch.setattr(step, "forward_backward", broken)
+    trained(tmp_path / "a")
+    assert measure_update(RunSubject(tmp_path / "a")).verdict == "equal"
+
+
+def test_a_large_run_has_the_updates_of_as_many_parameters_as_the_bound_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.verification.checks.training.run_subject.UPDATE_NUMBERS", 700)
+    trained(tmp_path / "a")
+    assert "14 of 20 parameters" in measure_update(RunSubject(tmp_path / "a")).measured
