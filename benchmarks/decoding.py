@@ -30,8 +30,7 @@ from pellucid.engine.cpu.decoder import NativeDecoder
 from pellucid.engine.cpu.packing import make_large_pages
 from pellucid.engine.transformer import Transformer
 from pellucid.formats.export import export
-from pellucid.model import Model
-from pellucid.named_model import load
+from pellucid.model import Model, load
 
 NEW, ROUNDS, LONG = 128, 5, 512
 LLAMA = """

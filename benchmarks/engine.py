@@ -22,7 +22,7 @@ from pellucid.engine.transformer import Transformer
 from pellucid.generation.request import Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.named_model import load
+from pellucid.model import load
 
 PROMPT, LONG, NEW = 16, 512, 64
 

@@ -38,7 +38,7 @@ def read_ids(path: Path | None, size: int, vocab_size: int) -> Ids:
     name = os.environ.get("PELLUCID_SMOLLM2")
     if path is None or name is None:
         return np.random.default_rng(0).integers(0, vocab_size, size // 4)
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     text = path.read_bytes()[:size].decode(errors="ignore")
     return load(name).tokenizer.encode_array(text).astype(np.int64)

@@ -12,7 +12,7 @@ import shutil
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from pellucid.explanation.trace import Trace
-from pellucid.named_model import load
+from pellucid.model import load
 from tests.browser.driver import BROWSER_ARGUMENTS, why
 from tests.browser.served import Served
 from tests.browser.timing import Click, find_percentile, measure_click, measure_edit, measure_start

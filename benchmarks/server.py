@@ -74,7 +74,7 @@ def run_engine(model: Measured, streams: int, seconds: float) -> tuple[float, fl
     from pellucid.generation.request import Request
     from pellucid.generation.scheduler import Engine
     from pellucid.generation.settings.sampling import Sampling
-    from pellucid.named_model import load
+    from pellucid.model import load
     from pellucid.server.openai.worker.process import use_threads
 
     held = load(model.source)

@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from pellucid.formats import gguf
-from pellucid.named_model import load
+from pellucid.model import load
 from pellucid.verification.checks.check import TEXT
 from pellucid.verification.checks.outside.llamacpp_answers import run_process
 

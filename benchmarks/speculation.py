@@ -21,7 +21,7 @@ from pellucid.engine.transformer import Transformer
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.named_model import load
+from pellucid.model import load
 
 TEMPERATURES, TEXTS, ROUNDS = (0.0, 0.5, 0.8, 1.0, 1.5), 4, 3
 

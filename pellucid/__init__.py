@@ -26,13 +26,16 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
     )
     from pellucid.config import ModelConfig
     from pellucid.engine.taps import edit, record
+    from pellucid.evaluation.calibration.calibrate import calibrate
+    from pellucid.evaluation.evaluate import evaluate
+    from pellucid.evaluation.quantization.quantize import quantize
     from pellucid.evaluation.tokenizers.compare import compare_tokenizers
+    from pellucid.explanation.tracing import trace
     from pellucid.generation.request import Request
     from pellucid.generation.scheduler import Engine
     from pellucid.generation.settings.sampling import Sampling
     from pellucid.interpretability.look import look
-    from pellucid.model import Model
-    from pellucid.named_model import calibrate, evaluate, load, quantize, trace
+    from pellucid.model import Model, load
     from pellucid.reference.tape import Tape
     from pellucid.server.explorer.export import make_page
     from pellucid.training.train import train
@@ -91,8 +94,11 @@ _HOMES = {
     "pellucid.verification.compare": ("compare",),
     "pellucid.verbs": ("explain",),
     "pellucid.interpretability.look": ("look",),
-    "pellucid.model": ("Model",),
-    "pellucid.named_model": ("calibrate", "evaluate", "load", "quantize", "trace"),
+    "pellucid.model": ("Model", "load"),
+    "pellucid.explanation.tracing": ("trace",),
+    "pellucid.evaluation.evaluate": ("evaluate",),
+    "pellucid.evaluation.calibration.calibrate": ("calibrate",),
+    "pellucid.evaluation.quantization.quantize": ("quantize",),
     "pellucid.evaluation.tokenizers.compare": ("compare_tokenizers",),
     "pellucid.training.train": ("train",),
 }

@@ -1,13 +1,13 @@
-"""A model: config, weights, tokenizer, the specification that explains it, the fast engine that runs it."""
+"""A model: config, weights, tokenizer, and the fast engine that runs it; `load` opens one by its name."""
 
 import dataclasses
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -24,16 +24,10 @@ from pellucid.base.arguments import (
 from pellucid.base.dtypes import Array, dtype_code, dtype_name
 from pellucid.base.errors import ConfigError, FileError, TokenError, UsageError, unknown
 from pellucid.base.formatting import escape_controls
-from pellucid.base.names import asks_for_heads
+from pellucid.base.lazy import attach
 from pellucid.base.quantized import QuantizedWeight
 from pellucid.config import ModelConfig
 from pellucid.engine.devices import check_engine, resolve_device
-from pellucid.evaluation.calibration.calibrate import calibrate
-from pellucid.evaluation.evaluate import evaluate
-from pellucid.evaluation.score import Score
-from pellucid.explanation.derive import Derivation, check_limits, explain
-from pellucid.explanation.table import Slice
-from pellucid.explanation.tracing import trace
 from pellucid.formats.pretrained import (
     LazyTensor,
     LazyWeights,
@@ -46,8 +40,6 @@ from pellucid.formats.pretrained import (
 from pellucid.formats.quantizing import check_weights, with_weights
 from pellucid.formats.resolve import open_model
 from pellucid.formats.rope_layout import in_layout
-from pellucid.generation.chat import chat, chat_prompt
-from pellucid.generation.generate import astream, generate, generate_ids, stream
 from pellucid.text.prompts import (
     NOT_IDS,
     Prompt,
@@ -66,6 +58,27 @@ if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
 
     from pellucid.engine.quantized_tensor import QuantizedTensor
     from pellucid.engine.transformer import Transformer
+    from pellucid.evaluation.calibration.calibrate import calibrate
+    from pellucid.evaluation.continuations import loglikelihood
+    from pellucid.evaluation.evaluate import evaluate
+    from pellucid.evaluation.score import score
+    from pellucid.explanation.tracing import trace
+    from pellucid.generation.chat import chat, chat_prompt
+    from pellucid.generation.generate import astream, generate, generate_ids, stream
+    from pellucid.verbs import explain
+
+VERBS = {
+    "pellucid.evaluation.calibration.calibrate": ("calibrate",),
+    "pellucid.evaluation.continuations": ("loglikelihood",),
+    "pellucid.evaluation.evaluate": ("evaluate",),
+    "pellucid.evaluation.score": ("score",),
+    "pellucid.explanation.tracing": ("trace",),
+    "pellucid.generation.chat": ("chat", "chat_prompt"),
+    "pellucid.generation.generate": ("astream", "generate", "generate_ids", "stream"),
+    "pellucid.verbs": ("explain",),
+}
+"""The functions of a model that are its methods too: `model.evaluate(data)` is `evaluate(model, data)`. They
+stand in rooms above this one, and each is imported when it is first asked for."""
 
 
 class Model:
@@ -345,74 +358,7 @@ class Model:
             logits = logits.masked_fill(~padding[..., None], torch.nan)
         return logits[0] if single else logits
 
-    def score(self, prompt: Prompt, parse_special: bool = False) -> Score:
-        """Returns the log-probability of every token of a text, given those before it."""
-        import torch
-
-        check_length(prompt, self.config.context_length)
-        ids = self.encode(prompt, parse_special)
-        logits = self.logits(ids)
-        chosen = torch.tensor(ids[1:], device=logits.device)
-        found = torch.log_softmax(logits[:-1].double(), -1).gather(-1, chosen[:, None])[:, 0]
-        return Score(ids, [self.token(id) for id in ids], [None, *found.tolist()])
-
-    @overload
-    def loglikelihood(self, context: str, continuation: str) -> float: ...
-
-    @overload
-    def loglikelihood(self, context: str, continuation: list[str]) -> list[float]: ...
-
-    def loglikelihood(self, context: str, continuation: str | list[str]) -> float | list[float]:
-        """Returns ln p(continuation | context), the sum over its tokens; of several continuations, a list.
-
-        The text is split into tokens as lm-eval splits it: blanks at the end of the context belong to the
-        continuation, and an empty context is the token that a text begins with.
-        """
-        from pellucid.evaluation.continuations import encode_pair, score_continuations
-
-        check_text("context", context)
-        is_single = isinstance(continuation, str)
-        texts = [continuation] if is_single else check_prompt(continuation, "continuation")
-        pairs = [encode_pair(self.pretrained, context, check_text("continuation", text)) for text in texts]
-        found = [score.total for score in score_continuations(self.module, pairs)]
-        return found[0] if is_single else found
-
-    # ---- how good it is: `model.evaluate(data)` is `pellucid.evaluate(model, data)`
-
-    evaluate = evaluate
-    calibrate = calibrate
-
-    # ---- text: `pellucid/generation/generate.py`, callers of the engine in `pellucid/generation/`
-
-    generate = generate
-    stream = stream
-    astream = astream
-    generate_ids = generate_ids
-    chat = chat
-    chat_prompt = chat_prompt
-
-    # ---- every number: `model.trace(prompt)` is `pellucid.trace(model, prompt)`
-
-    trace = trace
-
-    def explain(
-        self,
-        prompt: Prompt | Sequence[Prompt],
-        at: str,
-        *,
-        depth: int = 3,
-        top: int = 6,
-        lines: int | None = 40,
-        **run: Any,
-    ) -> Derivation | Slice:
-        """Returns where a number came from: print it, or walk its operands. `run` is as for `trace`.
-
-        An address of more than one number, such as "blocks.5.attn.pattern[h=3]", gives a table of them.
-        """
-        check_limits(at, depth, top, lines)
-        backward = run.get("target") is not None and not run.get("update")
-        usual = {"backward": backward, "by_head": asks_for_heads(at)}
-        return explain(self.trace(prompt, **(usual | run)), at, depth, top, lines)
+    # ---- the same model with something else
 
     def in_layout(self, layout: str) -> "Model":
         """Returns the same model with its queries and keys in RoPE's layout "halves" or "pairs"."""
@@ -434,6 +380,12 @@ class Model:
         if "tokenizer" in changes:
             _check_tokenizer(made.tokenizer, made.config)
         return Model(made, self.device, self.dtype)
+
+    if TYPE_CHECKING:
+        calibrate, evaluate, loglikelihood, score = calibrate, evaluate, loglikelihood, score
+        astream, generate, generate_ids, stream = astream, generate, generate_ids, stream
+        chat, chat_prompt = chat, chat_prompt
+        explain, trace = explain, trace
 
     # ---- files
 
@@ -481,6 +433,36 @@ class Model:
             self.pretrained.provenance, types={**self.pretrained.provenance.types, **types}
         )
         return dataclasses.replace(self.pretrained, weights=self.weights, provenance=provenance)
+
+
+attach(Model, VERBS)
+
+
+def load(
+    name: str | os.PathLike[str],
+    *,
+    device: str = "cpu",
+    dtype: "str | Dtype" = "float32",
+    weights: str | None = None,
+) -> Model:
+    """Returns a model with its weights.
+
+    `name` is a folder (Pellucid's or Hugging Face's), a run or its folder, a `.gguf` or `.toml` file, the
+    name of a fetched model ("smollm2") or of the teaching model ("abcd"). `device` and `dtype` are those of
+    the fast engine; the specification always computes in float64. `weights` quantizes the matrices, "int8"
+    or "int4", or holds them as the file has them, "file": a GGUF's own blocks. Without it they are floats, or
+    what a folder of quantized weights holds.
+
+    >>> import pellucid
+    >>> pellucid.load("abcd", dtype="float64")
+    <Model abcd: 28 parameters, float64 on cpu>
+    """
+    return Model.from_pretrained(name, device=device, dtype=dtype, weights=weights)
+
+
+def to_model(model: Model | str | os.PathLike[str]) -> Model:
+    """Returns the model, opened where only its name is given: the first line of each verb that takes one."""
+    return model if isinstance(model, Model) else load(model)
 
 
 def _check_arrays(weights: Any, config: ModelConfig) -> None:

@@ -10,13 +10,13 @@ from pellucid.base.errors import UsageError
 from pellucid.base.names import asks_for_heads
 from pellucid.explanation import derive, overview, table
 from pellucid.explanation.derive import Derivation, check_limits
+from pellucid.explanation.example_command import propose_command
 from pellucid.explanation.table import IN_PYTHON, More, Slice
 from pellucid.explanation.trace import Trace
-from pellucid.explanation.tracing import read_trace
+from pellucid.explanation.tracing import read_trace, trace
 from pellucid.formats.resolve import is_run, resolve
-from pellucid.model import Model
-from pellucid.named_model import load, trace
-from pellucid.text.prompts import Prompt, propose_command
+from pellucid.model import Model, load
+from pellucid.text.prompts import Prompt
 
 if TYPE_CHECKING:
     from pellucid.explanation.shapes import Shapes

@@ -25,6 +25,7 @@ from python_page import python_page
 from recipes_page import recipes_page
 from server_page import server_page
 
+from pellucid.base import names as glossary_names
 from pellucid.base.names import LETTERS, PARAMETERS_AND_VALUES, Name
 from pellucid.cli.app import EXIT_CODES, leaf_commands, make_app
 from pellucid.cli.examples import EXAMPLES
@@ -148,7 +149,7 @@ def commands() -> Iterator[str]:
 def glossary() -> Iterator[str]:
     yield "# Glossary\n"
     yield (
-        inspect.cleandoc(names.__doc__ or "").replace(
+        inspect.cleandoc(glossary_names.__doc__ or "").replace(
             "\n    ", "\n\n    ", 1
         )
         + "\n"

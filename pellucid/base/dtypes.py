@@ -14,6 +14,9 @@ from pellucid.base.errors import ConfigError, UsageError, unknown
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+OTHER_MACHINE = 1e-12
+"""The tolerance of a replay on another machine: `exp` differs between processors in the last place."""
+
 
 @dataclass(frozen=True)
 class Dtype:

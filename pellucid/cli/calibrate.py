@@ -98,7 +98,7 @@ def calibrate(
     """
     from pellucid.engine.freed_memory import keep_freed_memory
     from pellucid.evaluation.calibration.calibrate import calibrate
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     keep_freed_memory()
     values = _read_temperatures(temperatures)

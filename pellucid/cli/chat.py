@@ -36,7 +36,7 @@ def chat(
     from pellucid.cli.chat_screen import ChatScreen
     from pellucid.generation.conversation import Conversation, resolve_chat_sampling
     from pellucid.generation.settings.token_names import resolve_tokens
-    from pellucid.named_model import load as open_model
+    from pellucid.model import load as open_model
 
     found = open_model(model, device=device, dtype=dtype, weights=choose_weights(weights, device, dtype))
     given = resolve_tokens(found.pretrained.tokenizer, sampling.settings)

@@ -69,7 +69,7 @@ def evaluate(
     from pellucid.engine.freed_memory import keep_freed_memory
     from pellucid.evaluation.evaluate import evaluate
     from pellucid.evaluation.lm_eval_tasks import TaskCodeWarning
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     keep_freed_memory()
     found = load(model, device=device, dtype=dtype, weights=weights)

@@ -118,7 +118,7 @@ def generate(
     from pellucid.generation.complete import make_engine
     from pellucid.generation.prompt_jobs import make_jobs
     from pellucid.generation.result_file import ResultFile
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     _check_chat(chat, system, parse_special)
     records = _read_records(prompts or [], file)

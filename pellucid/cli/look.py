@@ -96,7 +96,7 @@ def look(
     from pellucid.cli.bar import rate_bar
     from pellucid.interpretability import look as looking
     from pellucid.interpretability.look_kinds import read_settings
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     outputs = output or []
     looking.check_outputs(outputs, trace, force)

@@ -82,7 +82,7 @@ def quantize(
         make_quantized,
         write_quantized,
     )
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     settings: dict[str, Any] = {
         "bits": _read_count(bits),

@@ -219,8 +219,8 @@ def _make_model_sheet(
     from pellucid.learning.sheets.make import make_sheet
 
     if not prompts:
+        from pellucid.explanation.example_command import propose_command
         from pellucid.learning.lessons.ladder import list_lessons
-        from pellucid.text.prompts import propose_command
 
         try:
             example = propose_command("sheet", model)
@@ -260,7 +260,7 @@ def _check_run(at: str, run: dict[str, Any]) -> None:
 
 def _trace(model: str, prompts: list[str], focus: list[str], run: dict[str, Any]) -> "Trace":
     from pellucid.explanation.tracing import trace
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     needs_gradients = any(at.strip().startswith("d.") for at in focus) and "update" not in run
     return trace(load(model), prompts, backward=needs_gradients, **run)

@@ -57,7 +57,7 @@ def trace(
     """
     from pellucid.explanation.trace_file import check_trace_output
     from pellucid.explanation.tracing import trace, write_trace
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     check_trace_output(output, force)
     found = load(model, dtype=dtype, weights=weights)

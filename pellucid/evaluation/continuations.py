@@ -12,12 +12,13 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.base.arguments import check_text
 from pellucid.base.errors import TokenError, UsageError
 from pellucid.config import ModelConfig
 from pellucid.engine.cache import Cache
@@ -26,6 +27,10 @@ from pellucid.engine.precision import is_row_invariant
 from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.scoring import Journal, TargetScores, hash_inputs, hash_model
 from pellucid.formats.pretrained import Pretrained
+from pellucid.text.prompts import check_prompt
+
+if TYPE_CHECKING:
+    from pellucid.model import Model
 
 EncodedPair = tuple[list[int], list[int]]
 """The ids of a context, at least one, and of a continuation, at least one."""
@@ -267,3 +272,25 @@ def _score_tokens(logits: Tensor, targets: Sequence[int]) -> list[tuple[float, b
     wide = logits.double()
     found = (wide.gather(-1, ids[:, None])[:, 0] - wide.logsumexp(-1)).tolist()
     return list(zip(found, best, strict=True))
+
+
+@overload
+def loglikelihood(model: "Model", context: str, continuation: str) -> float: ...
+
+
+@overload
+def loglikelihood(model: "Model", context: str, continuation: list[str]) -> list[float]: ...
+
+
+def loglikelihood(model: "Model", context: str, continuation: str | list[str]) -> float | list[float]:
+    """Returns ln p(continuation | context), the sum over its tokens; of several continuations, a list.
+
+    The text is split into tokens as lm-eval splits it: blanks at the end of the context belong to the
+    continuation, and an empty context is the token that a text begins with.
+    """
+    check_text("context", context)
+    is_single = isinstance(continuation, str)
+    texts = [continuation] if is_single else check_prompt(continuation, "continuation")
+    pairs = [encode_pair(model.pretrained, context, check_text("continuation", text)) for text in texts]
+    found = [score.total for score in score_continuations(model.module, pairs)]
+    return found[0] if is_single else found

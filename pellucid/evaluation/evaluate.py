@@ -1,5 +1,6 @@
 """How good a model is on texts: `pellucid.evaluate`, for one model or several side by side."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,12 +12,12 @@ from pellucid.base.errors import UsageError
 from pellucid.base.files import check_distinct
 from pellucid.evaluation.tasks import evaluate_tasks, read_tasks
 from pellucid.formats.pretrained import parameter_count
+from pellucid.model import Model, load, to_model
 
 if TYPE_CHECKING:
     from pellucid.evaluation.documents import Documents
     from pellucid.evaluation.journal import JournalFile
     from pellucid.evaluation.result import EvaluatedModel, Evaluation, ModelEvaluation
-    from pellucid.model import Model
 
 MOST_SAMPLES = 1_000_000
 PAGE = ".html"
@@ -36,7 +37,7 @@ Progress = Callable[[EvaluationProgress], None]
 
 
 def evaluate(
-    model: "Model",
+    model: "Model | str | os.PathLike[str]",
     /,
     data: Any = (),
     *,
@@ -69,6 +70,7 @@ def evaluate(
     >>> f"{total.n_targets} targets, {total.loss.value:.4f} nats per token, perplexity {total.perplexity:.3f}"
     '5 targets, 1.7354 nats per token, perplexity 5.671'
     """
+    model = to_model(model)
     from pellucid.evaluation.documents import read_documents
     from pellucid.evaluation.result import Evaluation
 
@@ -154,11 +156,10 @@ def _list_paths(parameter: str, given: Any) -> list[str]:
 
 def _load_models(first: "Model", against: Any) -> "list[Model]":
     """Returns the further models; those that are named compute where and as the first does."""
-    kind = type(first)
     return [
         one
-        if isinstance(one, kind)
-        else kind.from_pretrained(check_path("against", one), device=first.device, dtype=first.dtype)
+        if isinstance(one, Model)
+        else load(check_path("against", one), device=first.device, dtype=first.dtype)
         for one in to_list(against)
     ]
 

@@ -1,10 +1,15 @@
-"""How likely a model finds a text, token by token."""
+"""The score of a text: how likely a model finds it, token by token."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pellucid.base.formatting import escape_controls
+from pellucid.text.prompts import Prompt, check_length
+
+if TYPE_CHECKING:
+    from pellucid.model import Model
 
 
 @dataclass(frozen=True)
@@ -38,3 +43,15 @@ class Score:
     def __str__(self) -> str:
         lines = (f"{token!r:<20}{'' if known is None else f'{known:9.4f}'}".rstrip() for token, known in self)
         return escape_controls("\n".join(lines))
+
+
+def score(model: "Model", prompt: Prompt, parse_special: bool = False) -> Score:
+    """Returns the log-probability of every token of a text, given those before it."""
+    import torch
+
+    check_length(prompt, model.config.context_length)
+    ids = model.encode(prompt, parse_special)
+    logits = model.logits(ids)
+    chosen = torch.tensor(ids[1:], device=logits.device)
+    found = torch.log_softmax(logits[:-1].double(), -1).gather(-1, chosen[:, None])[:, 0]
+    return Score(ids, [model.token(id) for id in ids], [None, *found.tolist()])

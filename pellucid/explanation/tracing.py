@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +25,10 @@ from pellucid.explanation.trace import Trace
 from pellucid.explanation.updates import check_smoothing, read_update
 from pellucid.formats.pretrained import LazyWeights
 from pellucid.formats.resolve import open_model
+from pellucid.model import Model, to_model
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, join, train
 from pellucid.text.prompts import Prompt, PromptBatch, make_batch
-
-if TYPE_CHECKING:
-    from pellucid.model import Model
 
 PATHS = ("reference", "eager", "fused", "compiled")
 MOST_ROWS = 4
@@ -38,7 +36,7 @@ MOST_ROWS = 4
 
 
 def trace(
-    model: "Model",
+    model: "Model | str | os.PathLike[str]",
     /,
     prompt: Prompt | Sequence[Prompt],
     *,
@@ -83,6 +81,7 @@ def trace(
     >>> pellucid.trace("abcd", ["A B", "C"]).tape["probs"].shape
     (2, 2, 4)
     """
+    model = to_model(model)
     check_bool("backward", backward)
     check_bool("raw_tokens", raw_tokens)
     check_bool("by_head", by_head)

@@ -6,10 +6,15 @@ text goes on: when it is longer than the context, some of its tokens are read ag
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from pellucid.base.arguments import count_ids
 from pellucid.base.errors import TokenError, UsageError
 from pellucid.base.formatting import pluralize
 from pellucid.generation.settings.sampling import DEFAULT_NEW_TOKENS, Sampling
+
+if TYPE_CHECKING:
+    from pellucid.model import Model
 
 
 def check_fits(
@@ -88,3 +93,10 @@ def _check_kept(keep: int, context_length: int) -> None:
             f"keep={keep:,} leaves no room in the context of {context_length:,}: use at most "
             f"{context_length - 1:,}, better a quarter of the context."
         )
+
+
+def check_room(model: "Model", given: Any, sampling: Sampling) -> None:
+    """Raises where the ids that are given do not fit the context under the settings' rule, before they are
+    listed."""
+    if (count := count_ids(given)) > model.config.context_length:
+        check_fits(count, sampling, model.config.context_length)

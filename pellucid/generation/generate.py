@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from pellucid.base.arguments import check_bool, check_text
 from pellucid.base.errors import UsageError
 from pellucid.generation.complete import complete, make_engine, make_ledgers
+from pellucid.generation.context import check_room
 from pellucid.generation.settings.keywords import GenerationCall, GenerationOptions, read_options, split_seeds
-from pellucid.text.prompts import Prompt, check_room, encode_start, split_prompts
+from pellucid.text.prompts import Prompt, encode_start, split_prompts
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from pellucid.generation.handle import Handle

@@ -19,10 +19,11 @@ from pellucid.base.errors import UsageError, show, unknown
 from pellucid.data.generated.stories import LEVELS
 from pellucid.data.generated.stories.parse import accepted_length
 from pellucid.generation.complete import complete, make_engine
+from pellucid.generation.context import check_room
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.keywords import read_options
 from pellucid.generation.settings.table import SETTINGS
-from pellucid.text.prompts import Prompt, check_room, encode_start
+from pellucid.text.prompts import Prompt, encode_start
 
 if TYPE_CHECKING:
     from pellucid.model import Model

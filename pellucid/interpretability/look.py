@@ -33,8 +33,7 @@ from pellucid.interpretability.logits.tuned_lens import (
 from pellucid.interpretability.look_kinds import LOOKS, SEVERAL_PROMPTS, check_settings
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, Runner, SpecificationRunner
-from pellucid.model import Model
-from pellucid.named_model import load
+from pellucid.model import Model, load
 from pellucid.report.view import View
 from pellucid.report.view_file import LookRecord, check_look_output, write_look
 from pellucid.report.view_text import format_view

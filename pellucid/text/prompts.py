@@ -1,9 +1,7 @@
 """Prompts: a text, a list of ids, several of either, an array; and the batch that they make."""
 
 import operator
-import os
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,10 +10,8 @@ from pellucid.base.arguments import check_bool, count_ids, is_bool
 from pellucid.base.errors import TokenError, UsageError, show
 from pellucid.base.formatting import pluralize
 from pellucid.base.names import IGNORE_INDEX
-from pellucid.text.sample import propose_prompt
 
 if TYPE_CHECKING:
-    from pellucid.generation.settings.sampling import Sampling
     from pellucid.model import Model
 
 Prompt = str | Sequence[int]
@@ -102,23 +98,6 @@ def parse_prompt(model: "Model", prompt: Any) -> Any:
     return [int(id) for id in ids]
 
 
-def propose_command(command: str, model: "Model | str | os.PathLike[str]", sides: Sequence[Any] = ()) -> str:
-    """Returns a command on a model with a prompt that it encodes, as a shell takes it; `sides` are the
-    arguments before the prompt where the model is not the only one."""
-    from pellucid.formats.resolve import open_model
-
-    opened = open_model(os.fspath(model)) if isinstance(model, str | os.PathLike) else model.pretrained
-    if opened.tokenizer is None:
-        prompt = str(list(range(min(2, opened.config.vocab_size))))
-    else:
-        prompt = propose_prompt(opened.tokenizer, opened.config.context_length)
-    names = [
-        os.fspath(one) if isinstance(one, str | os.PathLike) else getattr(one, "name", "…")
-        for one in sides or [model]
-    ]
-    return shlex.join(["pellucid", command, *names, prompt or "…"])
-
-
 def encode_start(model: "Model", prompt: Prompt, parse_special: bool = False) -> list[int]:
     """Returns the ids of a prompt to continue; an empty text is the token that a text begins with."""
     check_bool("parse_special", parse_special)
@@ -134,15 +113,6 @@ def check_length(given: Any, context: int) -> None:
         raise TokenError(
             f"{count:,} tokens do not fit this model's context of {context:,}; shorten the prompt."
         )
-
-
-def check_room(model: "Model", given: Any, sampling: "Sampling") -> None:
-    """Raises where the ids that are given do not fit the context under the settings' rule, before they are
-    listed."""
-    from pellucid.generation.context import check_fits
-
-    if (count := count_ids(given)) > model.config.context_length:
-        check_fits(count, sampling, model.config.context_length)
 
 
 def split_prompts(given: Any, parameter: str = "prompt") -> tuple[list[Any], bool]:

@@ -11,13 +11,12 @@ from pellucid.base.dtypes import FLOAT_NAMES
 from pellucid.base.errors import UsageError
 from pellucid.base.patterns import matches
 from pellucid.config import ModelConfig
+from pellucid.explanation.example_command import propose_command
 from pellucid.explanation.trace import Trace
 from pellucid.explanation.tracing import read_trace
 from pellucid.formats.quantizing import check_weights
-from pellucid.model import Model
-from pellucid.named_model import load
+from pellucid.model import Model, load
 from pellucid.reference.held_weights import hold_weights
-from pellucid.text.prompts import propose_command
 from pellucid.verification.decidable import examine_power
 from pellucid.verification.diagnosis import explain_bug
 from pellucid.verification.foreign_values import (

@@ -14,8 +14,6 @@ from pellucid.reference.op import Array, Index
 
 BETWEEN_ENGINES = 1e-10
 CACHED_AGAINST_FULL = 1e-12
-OTHER_MACHINE = 1e-12
-"""The tolerance of a replay on another machine: `exp` differs between processors in the last place."""
 
 
 @dataclass(frozen=True)

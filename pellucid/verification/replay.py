@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pellucid.base.dtypes import OTHER_MACHINE
 from pellucid.explanation.trace import Trace
-from pellucid.verification.mismatch import OTHER_MACHINE, Mismatch, find_mismatch, largest
+from pellucid.verification.mismatch import Mismatch, find_mismatch, largest
 from pellucid.verification.verdict import Verdict
 
 

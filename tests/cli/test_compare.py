@@ -20,7 +20,7 @@ from pellucid.config import preset_text
 from pellucid.explanation.trace import Trace
 from pellucid.explanation.trace_file import write
 from pellucid.formats import gguf, huggingface
-from pellucid.named_model import load
+from pellucid.model import load
 from pellucid.reference.training import forward
 from pellucid.verification import foreign_values, name_table
 from pellucid.verification.compare import _check_same_sizes

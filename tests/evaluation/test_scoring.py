@@ -81,7 +81,7 @@ def test_a_document_has_the_same_scores_beside_any_others() -> None:
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_log_likelihoods_are_those_of_transformers(tmp_path: Path, family: str) -> None:
-    from pellucid.named_model import load
+    from pellucid.model import load
     from tests.formats.huggingface.models import CONTEXT, random_model
 
     theirs, write_folder = random_model(family, 0, **{CONTEXT[family]: 32})
@@ -99,7 +99,7 @@ def test_log_likelihoods_are_those_of_transformers(tmp_path: Path, family: str) 
 def test_log_likelihoods_of_a_real_model_are_those_of_transformers(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     ours = load(os.environ["PELLUCID_SMOLLM2"])
     ours.save_pretrained(tmp_path / "theirs")

@@ -87,7 +87,7 @@ def test_an_operand_that_broadcasts_is_read_at_its_own_cell() -> None:
 
 @pytest.mark.skipif(not MODEL, reason="PELLUCID_SMOLLM2 names no file")
 def test_a_channel_of_smollm2_has_61_writers() -> None:
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     trace = load(MODEL).trace("The cat sat on")
     step = trace.tape.steps["blocks.29.resid_post"]

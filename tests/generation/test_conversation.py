@@ -10,8 +10,7 @@ from pellucid.base.errors import ConfigError, FileError, PellucidError, TokenErr
 from pellucid.generation.conversation import REFILL, Conversation, resolve_chat_sampling
 from pellucid.generation.conversation_file import Exchange, read_conversation
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.model import Model
-from pellucid.named_model import load
+from pellucid.model import Model, load
 from tests.formats.gguf import random_models
 from tests.model.test_model_chat import CHATML, talker
 

@@ -17,7 +17,7 @@ from pellucid.generation.complete import complete
 from pellucid.generation.request import Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.named_model import load
+from pellucid.model import load
 from tests.server.load import (
     StreamedAnswer,
     find_percentile,

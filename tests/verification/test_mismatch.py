@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pellucid.named_model import load
+from pellucid.model import load
 from pellucid.verification.mismatch import explain_mismatch, find_first_mismatch, find_mismatch
 
 

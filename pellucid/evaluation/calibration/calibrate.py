@@ -5,6 +5,7 @@ run, and further models.
 """
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,12 +24,12 @@ from pellucid.base.arguments import (
 from pellucid.base.errors import FileError, UsageError
 from pellucid.base.files import check_distinct
 from pellucid.evaluation.evaluate import check_read_once
+from pellucid.model import Model, load, to_model
 
 if TYPE_CHECKING:
     from pellucid.evaluation.calibration.measure import Calibration
     from pellucid.evaluation.calibration.report import CalibrationReport
     from pellucid.evaluation.documents import Documents
-    from pellucid.model import Model
 
 MOST_TARGETS = 10_000
 """Targets that are read, where a call does not say how many: their hidden states are held in memory."""
@@ -49,7 +50,7 @@ class CandidateModel(NamedTuple):
 
 
 def calibrate(
-    model: "Model",
+    model: "Model | str | os.PathLike[str]",
     /,
     data: Any,
     *,
@@ -97,6 +98,7 @@ def calibrate(
     >>> print(f"{found.value:.4f}: {found.formula}")
     -0.2965: gap[m] = acc_B[m] - conf_B[m]
     """
+    model = to_model(model)
     from pellucid.evaluation.calibration.report import CalibrationReport, check_report_output, write_report
     from pellucid.evaluation.windows import resolve_window
     from pellucid.explanation import trace_file
@@ -177,7 +179,7 @@ def _name_candidate(model: "Model", given: Any) -> CandidateModel:
     """Returns a further model, given as one or by its name."""
     from pellucid.formats.resolve import open_model
 
-    if isinstance(given, type(model)):
+    if isinstance(given, Model):
         return CandidateModel(given.short_name, given.config.context_length, lambda: given)
     name = check_path("against", given)
     found = open_model(name)
@@ -186,7 +188,7 @@ def _name_candidate(model: "Model", given: Any) -> CandidateModel:
 
 def _open_like(model: "Model", path: str) -> "Model":
     """Returns a model that computes where and as the first does."""
-    return type(model).from_pretrained(path, device=model.device, dtype=model.dtype)
+    return load(path, device=model.device, dtype=model.dtype)
 
 
 def _round(model: "Model", kind: str) -> "Model":

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,11 +21,11 @@ from pellucid.formats.pretrained import LazyWeights, Pretrained, Weight, as_lazy
 from pellucid.formats.quantizing import quantize_pretrained
 from pellucid.formats.resolve import open_model
 from pellucid.formats.rope_layout import in_layout
+from pellucid.model import Model, to_model
 from pellucid.parts.positions.rope import Rope
 
 if TYPE_CHECKING:
     from pellucid.evaluation.quantization.bill import BillSubject, Progress, QuantizationBill
-    from pellucid.model import Model
 
 ROW = "row"
 """The group that is a whole row: one scale for each output channel."""
@@ -38,7 +39,9 @@ BILL = "bill.json"
 """The name of the bill in the folder of a quantized model."""
 
 
-def quantize(model: "Model", /, bits: int = 8, group: int | str | None = None, keep: Any = ()) -> "Model":
+def quantize(
+    model: "Model | str | os.PathLike[str]", /, bits: int = 8, group: int | str | None = None, keep: Any = ()
+) -> Model:
     """Returns the model with the matrices quantized to integers of 8 or 4 bits, weights only.
 
     `group` inputs of a row share a scale: "row", the default of 8 bits, or a multiple of 32, which is the
@@ -49,7 +52,8 @@ def quantize(model: "Model", /, bits: int = 8, group: int | str | None = None, k
     >>> model.generate("A B", max_new_tokens=2)
     ' B B'
     """
-    return type(model)(_quantize(model, bits, group, keep), model.device, model.dtype)
+    model = to_model(model)
+    return Model(_quantize(model, bits, group, keep), model.device, model.dtype)
 
 
 def _quantize(model: "Model", bits: Any, group: Any, keep: Any) -> Pretrained:

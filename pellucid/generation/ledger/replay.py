@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from pellucid.base.dtypes import OTHER_MACHINE
 from pellucid.base.formatting import pluralize
 from pellucid.generation.ledger.content import LedgerRecord, describe_versions, follow_context
 from pellucid.generation.ledger.entry import (
@@ -16,7 +17,6 @@ from pellucid.generation.ledger.entry import (
     compute_probability,
 )
 from pellucid.generation.request import Completion, Request
-from pellucid.verification.mismatch import OTHER_MACHINE
 
 Run = Callable[[Request], Sequence[Completion]]
 """Generates: an engine's `add(request).result()`."""

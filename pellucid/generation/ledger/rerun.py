@@ -10,8 +10,7 @@ from pellucid.generation.ledger.make import compute_fingerprint
 from pellucid.generation.ledger.replay import Comparison, LedgerReplay, replay_ledger
 from pellucid.generation.model_decoder import make_decoder
 from pellucid.generation.request import Completion, Request
-from pellucid.model import Model
-from pellucid.named_model import load
+from pellucid.model import Model, load
 
 MOST_THREADS = 256
 """Threads that a ledger may ask for."""

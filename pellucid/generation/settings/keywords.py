@@ -10,12 +10,12 @@ from pellucid.base.dtypes import CACHE_NAMES, check_dtype
 from pellucid.base.errors import UsageError, show
 from pellucid.base.formatting import pluralize
 from pellucid.formats.pretrained import Pretrained
+from pellucid.model import Model, load
 
 if TYPE_CHECKING:
     from torch import dtype as Dtype
 
     from pellucid.generation.settings.sampling import Sampling
-    from pellucid.model import Model
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -134,9 +134,9 @@ def read_engine_options(model: "Model", given: Mapping[str, Any]) -> dict[str, A
 
         found["cache_dtype"] = getattr(torch, check_dtype(given["cache"], CACHE_NAMES, "cache"))
     if "draft" in given:
-        kind, draft = type(model), given["draft"]
-        if not isinstance(draft, kind):
-            draft = kind.from_pretrained(draft, device=model.device, dtype=model.dtype)
+        draft = given["draft"]
+        if not isinstance(draft, Model):
+            draft = load(draft, device=model.device, dtype=model.dtype)
         found["draft"] = draft
     if "lookup" in given:
         found["lookup"] = check_bool("lookup", given["lookup"])

@@ -9,7 +9,7 @@ from pellucid.explanation.trace import Trace
 from pellucid.learning.lessons.ladder import Lesson, sheet_settings
 from pellucid.learning.sheets.make import make_sheet
 from pellucid.learning.sheets.sheet import Sheet
-from pellucid.named_model import load
+from pellucid.model import load
 
 
 def make_transfer(lesson: Lesson, model: str = "") -> Sheet:

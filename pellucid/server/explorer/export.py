@@ -23,12 +23,12 @@ from pellucid.base.errors import PellucidError, UsageError
 from pellucid.base.files import check_output, make_page_kind, new_file
 from pellucid.base.formatting import format_bytes
 from pellucid.explanation.address import parse
+from pellucid.explanation.example_command import propose_command
 from pellucid.explanation.trace import Trace
 from pellucid.server.explorer.bundle import encode_json, make_document, make_question_string
 from pellucid.server.explorer.held_trace import HeldTrace, RunRequest
 from pellucid.server.explorer.question import ask
 from pellucid.server.explorer.session import Session
-from pellucid.text.prompts import propose_command
 
 MARK = b'<meta name="generator" content="pellucid explore">'
 PAGE = make_page_kind("an exported page", MARK)

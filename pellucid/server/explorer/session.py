@@ -21,8 +21,7 @@ from pellucid.explanation.tracing import read_trace
 from pellucid.formats.pretrained import as_lazy, parameter_count, shorten_model_path
 from pellucid.formats.quantizing import check_weights
 from pellucid.formats.resolve import is_run, make_label
-from pellucid.model import Model
-from pellucid.named_model import load
+from pellucid.model import Model, load
 from pellucid.reference.tape import Tape
 from pellucid.server.explorer.editing import (
     FINISHED,

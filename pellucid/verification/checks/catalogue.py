@@ -8,8 +8,7 @@ from pellucid.base.arguments import check_bool, check_function, check_int, check
 from pellucid.base.errors import UsageError
 from pellucid.explanation.probe.probe import encode_evidence
 from pellucid.formats.resolve import is_run
-from pellucid.model import Model
-from pellucid.named_model import load
+from pellucid.model import Model, load
 from pellucid.verification.checks.check import Check, Subject
 from pellucid.verification.checks.engine import (
     backward_paths,

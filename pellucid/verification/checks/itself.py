@@ -16,8 +16,7 @@ from pellucid.base.arguments import check_bool, check_function, check_text
 from pellucid.config import ModelConfig
 from pellucid.formats import model_folder
 from pellucid.formats.pretrained import Pretrained, Provenance
-from pellucid.model import Model
-from pellucid.named_model import load
+from pellucid.model import Model, load
 from pellucid.reference.op import Array
 from pellucid.text.kinds import train
 from pellucid.training.machine import use_threads

@@ -16,7 +16,7 @@ from pellucid.generation.request import Completion, Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.strategies.beam_search import BeamSearch
-from pellucid.named_model import load
+from pellucid.model import load
 from tests.agreement.engines import fast
 
 SIZES = {"vocab_size": 8, "context_length": 32, "n_layer": 2, "n_head": 2, "d_model": 16, "d_ff": 24}

@@ -13,7 +13,7 @@ from pellucid.engine.transformer import Transformer
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.named_model import load
+from pellucid.model import load
 from tests.generation.draft_models import SAMPLINGS, make_models
 
 

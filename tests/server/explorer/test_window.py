@@ -5,7 +5,7 @@ import pytest
 
 from pellucid.explanation.address import parse
 from pellucid.explanation.trace import Trace
-from pellucid.named_model import load
+from pellucid.model import load
 from pellucid.reference.tape import Tape
 from pellucid.server.explorer.window import TableWindow, find_window
 

@@ -332,7 +332,7 @@ def test_the_numbers_of_a_fast_engine_are_shown_as_recorded_with_a_note() -> Non
 
 
 def test_a_trace_of_the_eager_engine_is_answered() -> None:
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     session = Session(trace=load("abcd").trace("A B", target="C", backward=True, path="eager"))
     for at in list_addresses(session.get_trace(None).trace)[::5]:
@@ -340,7 +340,7 @@ def test_a_trace_of_the_eager_engine_is_answered() -> None:
 
 
 def test_several_prompts_are_labelled_each_with_its_own_tokens() -> None:
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     session = Session(trace=load("abcd").trace(["A B", "C D"]))
     places = check_cell(session, "probs[b=1,t=1,v=2]")["places"]
@@ -349,7 +349,7 @@ def test_several_prompts_are_labelled_each_with_its_own_tokens() -> None:
 
 def test_an_attribution_opens_like_any_other_number(tmp_path: Path) -> None:
     from pellucid.interpretability.look import trace_look
-    from pellucid.named_model import load
+    from pellucid.model import load
 
     trace_look(load("abcd"), "A B", tmp_path / "t.json", token="C")
     session = Session.open(str(tmp_path / "t.json"))

