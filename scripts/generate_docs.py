@@ -55,29 +55,28 @@ def purpose(file: Path) -> str:
 
 
 def layers() -> list[list[str]]:
-    """Returns the package's layers, the highest first, from the test that checks the imports."""
+    """Returns the package's layers, the lowest first, from the test that checks the imports."""
     tree = ast.parse((ROOT / "tests" / "architecture" / "test_layers.py").read_text("utf-8"))
     (value,) = (
         node.value
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LAYERS"
     )
-    return [sorted(names) for names in reversed(ast.literal_eval(value))]
+    return [list(names) for names in ast.literal_eval(value)]
 
 
 def tree() -> Iterator[str]:
-    """Yields the package as the README shows it: each folder and file imports only what is below it."""
-    yield "pellucid/         each imports only what is listed below it"
+    """Yields the package as the README shows it: each room imports only what is above it."""
+    yield "pellucid/           in the order to read it: each room imports only what stands above it"
     for name in (name for names in layers() for name in names):
         folder, file = ROOT / "pellucid" / name, ROOT / "pellucid" / f"{name}.py"
         if file.exists():
-            yield f"  {file.name:<15} {purpose(file)}"
+            yield f"  {file.name:<17} {purpose(file)}"
         elif (folder / "__init__.py").exists():
-            yield f"  {name + '/':<15} {purpose(folder / '__init__.py')}"
-    yield f"  {'presets/':<15} Well-known configs, and the teaching model with its weights"
-    yield "tests/            Claims: mirrors the package, plus agreement, golden numbers and architecture"
-    yield "docs/             Commands, messages, choices, glossary, decisions, and the log of experiments"
-    yield "benchmarks/       Figures with their limits"
+            yield f"  {name + '/':<17} {purpose(folder / '__init__.py')}"
+    yield "tests/              Claims: mirrors the package, plus agreement, golden numbers and architecture"
+    yield "docs/               Commands, messages, choices, glossary, decisions, and the log of experiments"
+    yield "benchmarks/         Figures with their limits"
 
 
 def shell(arguments: list[str]) -> str:
@@ -148,12 +147,7 @@ def commands() -> Iterator[str]:
 
 def glossary() -> Iterator[str]:
     yield "# Glossary\n"
-    yield (
-        inspect.cleandoc(glossary_names.__doc__ or "").replace(
-            "\n    ", "\n\n    ", 1
-        )
-        + "\n"
-    )
+    yield (inspect.cleandoc(glossary_names.__doc__ or "").replace("\n    ", "\n\n    ", 1) + "\n")
     yield "## Axes\n\n| letter | means |\n|---|---|"
     yield from (f"| {letter} | {meaning} |" for letter, meaning in LETTERS.items())
     parameters = [row for row in PARAMETERS_AND_VALUES if row.is_parameter]

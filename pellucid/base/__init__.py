@@ -1,1 +1,1 @@
-"""What every room stands on: errors, files, names, types of numbers, registries."""
+"""What every room stands on: errors, files, names, types of numbers, strict reading, registries."""

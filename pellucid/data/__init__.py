@@ -1,1 +1,1 @@
-"""From any amount of text to token files, and from token files to batches."""
+"""Data for training: token files from any amount of text, texts that are generated, and batches of rows."""

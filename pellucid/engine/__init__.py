@@ -1,1 +1,1 @@
-"""The fast engine: the specification's computation in PyTorch, with the same names."""
+"""The fast engine: the specification's computation in PyTorch, decoding in C (cpu/) and Triton (gpu/)."""

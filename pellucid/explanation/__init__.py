@@ -1,1 +1,1 @@
-"""Views of a trace: the derivation of a number, its formula, tables, the overview, and the trace file."""
+"""Where a number comes from: traces, addresses, derivations; and what a model is made of."""

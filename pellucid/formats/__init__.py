@@ -1,1 +1,1 @@
-"""Other people's files, in and out: Hugging Face folders, GGUF, and our own model folder."""
+"""Model files in and out: Hugging Face folders, GGUF, adapters, our own folder, and the library of models."""

@@ -35,9 +35,7 @@ class LookKind:
     def find(self) -> Callable[..., View]:
         """Returns the function; its module is imported here."""
         module, _, name = self.function.partition(":")
-        found: Callable[..., View] = getattr(
-            importlib.import_module(f"pellucid.interpretability.{module}"), name
-        )
+        found: Callable[..., View] = getattr(importlib.import_module(module), name)
         return found
 
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -50,22 +48,46 @@ class LookKind:
 
 
 LOOKS: Mapping[str, LookKind] = {
-    "lens": LookKind("logits.lens:view_lens", "what each layer would predict: the logit lens"),
-    "attribution": LookKind("logits.attribution:view_attribution", "what each head and MLP adds to a logit"),
-    "attention": LookKind("heads.attention:view_attention", "entropy, distance and sink of every head"),
-    "heads": LookKind("heads.heads:view_heads", "what each head attends to, and the loss without it"),
+    "lens": LookKind(
+        "pellucid.interpretability.logits.lens:view_lens", "what each layer would predict: the logit lens"
+    ),
+    "attribution": LookKind(
+        "pellucid.interpretability.logits.attribution:view_attribution",
+        "what each head and MLP adds to a logit",
+    ),
+    "attention": LookKind(
+        "pellucid.interpretability.heads.attention:view_attention", "entropy, distance and sink of every head"
+    ),
+    "heads": LookKind(
+        "pellucid.interpretability.heads.heads:view_heads",
+        "what each head attends to, and the loss without it",
+    ),
     "patching": LookKind(
-        "patching.patching:view_patching",
+        "pellucid.interpretability.patching.patching:view_patching",
         "which value carries the difference of two prompts",
         needs_prompt=True,
     ),
     "paths": LookKind(
-        "patching.paths:view_paths", "the effect of one value through another alone", needs_prompt=True
+        "pellucid.interpretability.patching.paths:view_paths",
+        "the effect of one value through another alone",
+        needs_prompt=True,
     ),
-    "probes": LookKind("probes:view_probes", "what a linear probe reads from each layer", reads_prompt=False),
-    "geometry": LookKind("geometry:view_geometry", "neighbors, analogies and PCA of the embedding"),
-    "diagnostics": LookKind("diagnostics:view_diagnostics", "signs of collapse: ranks, norms, dead units"),
-    "search": LookKind("logits.search:view_search", "the next token as a maximum inner product search"),
+    "probes": LookKind(
+        "pellucid.interpretability.probes:view_probes",
+        "what a linear probe reads from each layer",
+        reads_prompt=False,
+    ),
+    "geometry": LookKind(
+        "pellucid.interpretability.geometry:view_geometry", "neighbors, analogies and PCA of the embedding"
+    ),
+    "diagnostics": LookKind(
+        "pellucid.interpretability.diagnostics:view_diagnostics",
+        "signs of collapse: ranks, norms, dead units",
+    ),
+    "search": LookKind(
+        "pellucid.interpretability.logits.search:view_search",
+        "the next token as a maximum inner product search",
+    ),
 }
 
 

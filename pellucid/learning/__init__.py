@@ -1,1 +1,1 @@
-"""Lessons, and the worksheets that belong to them."""
+"""Lessons whose numbers come from runs, worksheets to do by hand, and their marking."""

@@ -1,1 +1,1 @@
-"""Charts and diagrams: one description, written as terminal text, SVG, PNG or an HTML page."""
+"""Charts, tables and pages: one description of a result, for a terminal, as SVG, PNG, HTML or JSON."""

@@ -1,1 +1,1 @@
-"""The HTTP shell: what each server of the package asks of a request, and how it listens."""
+"""Servers: a model over HTTP as OpenAI serves it, and the explorer, the page on which every number opens."""

@@ -1,1 +1,1 @@
-"""Text to token ids and back, and the texts themselves."""
+"""Tokenizers and chat templates: text to token ids and back, and where the texts themselves come from."""

@@ -1,1 +1,1 @@
-"""Noise or bug: each value recomputed from its own recorded inputs, and one verdict."""
+"""Noise or bug: recomputed values, one verdict, the catalogue of checks, and models and runs compared."""

@@ -15,7 +15,7 @@ PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     ("base", "parts", "config"),
     ("reference", "ops", "engine", "report"),
-    ("text", "formats", "data", "model", "named_model"),
+    ("text", "formats", "data", "model"),
     ("explanation", "generation", "evaluation", "interpretability", "training"),
     ("verification", "learning", "verbs"),
     ("server", "cli"),
@@ -26,8 +26,11 @@ ALONE = {"typer": "cli", "rich": "cli"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 LOOK_UPS = {"kinds", "find", "module_of", "function_of", "class_of"}
 """The functions of the registry, whose first argument is a family."""
-MECHANISM = ("pellucid", "pellucid.base.registry")
-"""Modules that import what their callers name: the lazy names of the package, and the registry itself."""
+MECHANISM = (
+    *("pellucid", "pellucid.base.registry", "pellucid.base.lazy"),
+    "pellucid.interpretability.look_kinds",
+)
+"""Modules that import what a table names: lazy names of the package and of `Model`, kinds, views."""
 
 Sources = Mapping[str, str]
 Graph = dict[str, set[str]]

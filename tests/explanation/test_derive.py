@@ -119,7 +119,7 @@ def test_a_shell_gets_its_own_options(abcd: Model) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("at", None), ("at", 5), ("depth", "2"), ("depth", -1), ("depth", True), ("top", 0), ("lines", "x")],
+    [("at", 5), ("depth", "2"), ("depth", -1), ("depth", True), ("top", 0), ("lines", "x")],
 )
 @pytest.mark.parametrize("at", ["probs[t=1,v=2]", "probs"])
 def test_an_argument_of_a_wrong_type_is_named_before_anything_runs(

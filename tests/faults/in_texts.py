@@ -12,12 +12,12 @@ import torch
 from pellucid.engine.cache import Cache
 from pellucid.engine.transformer import Transformer
 from pellucid.generation import slots
+from pellucid.generation.answers import alignment
 from pellucid.generation.constraints import token_mask, token_table
 from pellucid.generation.constraints.stories import StoryConstraint
 from pellucid.generation.ledger import token_text
 from pellucid.generation.samplers import chain, drawn_token, own_probabilities
 from pellucid.generation.strategies import sample, speculative_slots
-from pellucid.server.openai.worker import alignment
 from tests.faults.fault import Patch, fault
 from tests.faults.in_generation import Wrong, around
 

@@ -79,7 +79,7 @@ def unread() -> Model:
         ("path", lambda model: model.trace("a", path="egaer")),
         ("path", lambda model: model.trace("a", path=None)),
         ("backward", lambda model: model.trace("a", target="b", backward="no")),
-        ("at", lambda model: model.explain("a", at=None)),
+        ("at", lambda model: model.explain("a", at=5)),
         ("depth", lambda model: model.explain("a", at="logits", depth="2")),
         ("depth", lambda model: model.explain("a", at="logits", depth=10**9)),
         ("top", lambda model: model.explain("a", at="logits", top=0)),

@@ -14,6 +14,7 @@ from typing import Any
 
 from pellucid.config import preset
 from pellucid.formats.resolve import open_model
+from pellucid.generation.answers.lines import EngineOptions
 from pellucid.model import Model
 from pellucid.server.http.app import make_ending_error
 from pellucid.server.http.bind import bind, get_port
@@ -23,7 +24,6 @@ from pellucid.server.openai.app import ServeApp
 from pellucid.server.openai.serve import run_until_signal
 from pellucid.server.openai.served_model import ServedModel
 from pellucid.server.openai.worker.client import HANG_SECONDS, MODULE, EngineClient
-from pellucid.server.openai.worker.lines import EngineOptions
 from tests.evaluation.small_models import bpe
 from tests.server import stand_in_engine
 from tests.server.serving import KEY, Answer

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pellucid.server.openai.worker.lines import End, EngineReady, Piece, StepLine, format_step
+from pellucid.generation.answers.lines import End, EngineReady, Piece, StepLine, format_step
 
 MODULE = "tests.server.stand_in_engine"
 

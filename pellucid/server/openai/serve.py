@@ -19,10 +19,10 @@ from pellucid.server.http.bind import bind, get_port, raise_file_limit
 from pellucid.server.http.hosts import check_exposure, list_own_hosts, resolve_address
 
 if TYPE_CHECKING:  # they need the packages of the extra
+    from pellucid.generation.answers.lines import EngineReady
     from pellucid.server.http.listen import DrainingServer
     from pellucid.server.openai.served_model import ServedModel
     from pellucid.server.openai.worker.client import EngineClient
-    from pellucid.server.openai.worker.lines import EngineReady
 
 PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 DRAIN_SECONDS = 30
@@ -60,6 +60,7 @@ def serve(
     raise_file_limit()
     with bind(port, address) as listening:
         from pellucid.formats.resolve import open_model
+        from pellucid.generation.answers.lines import EngineOptions
         from pellucid.server.http.app import make_ending_error
         from pellucid.server.http.limits import make_serve_access
         from pellucid.server.http.listen import DrainingServer
@@ -67,7 +68,6 @@ def serve(
         from pellucid.server.openai.curl_line import make_curl_line
         from pellucid.server.openai.served_model import ServedModel
         from pellucid.server.openai.worker.client import EngineClient
-        from pellucid.server.openai.worker.lines import EngineOptions
 
         access = make_serve_access(get_port(listening), address, key, allow_hosts)
         # "auto" is decided by the engine: the process that listens does not import torch

@@ -7,13 +7,13 @@ from typing import Literal, Protocol
 
 from pellucid.base.errors import show
 from pellucid.formats.pretrained import Pretrained
+from pellucid.generation.answers.lines import End, GenerateRequest, Piece, ScoredToken
+from pellucid.generation.answers.logprobs import TokenTexts
 from pellucid.server.http.limits import RequestError
 from pellucid.server.openai.answers.explorer import AnswerExplorer
 from pellucid.server.openai.answers.kept import KeptAnswers
-from pellucid.server.openai.answers.logprobs import TokenTexts
 from pellucid.server.openai.metrics import EngineLoad, Metrics
 from pellucid.server.openai.reading.prompts import PromptEncoder
-from pellucid.server.openai.worker.lines import End, GenerateRequest, Piece, ScoredToken
 
 EngineState = Literal["loading", "ready", "unhealthy"]
 

@@ -64,6 +64,11 @@ LEFT_OUT = frozenset(
         *("pellucid/engine/recording.py", "pellucid/engine/taps.py", "pellucid/training/forecast.py"),
         *("pellucid/training/machine.py", "pellucid/training/pace.py", "pellucid/training/saving/lock.py"),
         *("pellucid/training/plan.py", "pellucid/training/saving/environment.py"),
+        *("pellucid/training/run_listing.py", "pellucid/training/train.py"),
+        # files and screens around a text
+        *("pellucid/generation/prompt_jobs.py", "pellucid/generation/prompt_file.py"),
+        *("pellucid/generation/result_file.py", "pellucid/generation/conversation_file.py"),
+        *("pellucid/generation/conversation.py", "pellucid/generation/sweep.py"),
     }
 )
 

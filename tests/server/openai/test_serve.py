@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from pellucid.base.errors import FileError, PellucidError, ResourceError, UsageError
+from pellucid.generation.answers.lines import EngineReady
 from pellucid.server.http.bind import bind, get_port
 from pellucid.server.openai.serve import check_engine_names, serve
 from pellucid.server.openai.worker.client import MODULE
-from pellucid.server.openai.worker.lines import EngineReady
 from tests.server.served import STAND_IN, Served, run_served
 from tests.server.serving import Answer
 

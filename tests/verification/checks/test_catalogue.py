@@ -175,7 +175,8 @@ def test_a_model_with_hardly_any_context_is_verified(context: int) -> None:
     for check in CHECKS:
         if check.name != "compiled":
             finding = check.measure(short)
-            assert finding.verdict in ("equal", "noise", "skipped"), f"{check.name} at {finding.at}"
+            may_be = ("equal", "noise", "skipped", *(["cannot tell"] if check.name == "conventions" else []))
+            assert finding.verdict in may_be, f"{check.name} at {finding.at}"
 
 
 def test_a_tokenizer_with_a_closed_vocabulary_is_not_called_wrong(tmp_path: Path) -> None:

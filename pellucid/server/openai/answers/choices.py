@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pellucid.generation.answers.lines import End, ScoredToken
+from pellucid.generation.answers.logprobs import LogprobsTable, join_logprobs, make_explained_tokens
 from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.answers.logprobs import LogprobsTable, join_logprobs, make_explained_tokens
 from pellucid.server.openai.answers.plan import AnswerPlan
 from pellucid.server.openai.served_model import ServedModel
-from pellucid.server.openai.worker.lines import End, ScoredToken
 
 FINISH_REASONS = frozenset(("stop", "length"))
 """With which a choice ends by itself; at any other the engine failed."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from pellucid.generation.answers.lines import End, Piece
 from pellucid.server.http.app import make_refusal
 from pellucid.server.http.limits import RequestError
 from pellucid.server.http.request import ClientDisconnected
@@ -15,7 +16,6 @@ from pellucid.server.openai.answers.plan import AnswerPlan
 from pellucid.server.openai.answers.running import PlacedPieces, RunningAnswer
 from pellucid.server.openai.metrics import AnswerMeter
 from pellucid.server.openai.served_model import ServedModel
-from pellucid.server.openai.worker.lines import End, Piece
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

@@ -9,7 +9,7 @@ import json
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-from pellucid.server.openai.answers.logprobs import LogprobsTable
+from pellucid.generation.answers.logprobs import LogprobsTable
 from pellucid.server.openai.answers.plan import AnswerPlan, make_usage
 
 DONE = b"data: [DONE]\n\n"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pellucid import __version__
-from pellucid.server.openai.answers.logprobs import LogprobsTable, TokenTexts
-from pellucid.server.openai.worker.lines import GenerateRequest, ScoredToken
+from pellucid.generation.answers.lines import GenerateRequest, ScoredToken
+from pellucid.generation.answers.logprobs import LogprobsTable, TokenTexts
 
 FINGERPRINT = f"pellucid-{__version__}"
 MOST_SEED = 2**53

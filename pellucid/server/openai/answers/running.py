@@ -7,12 +7,12 @@ from typing import Self
 
 from starlette.types import Receive
 
+from pellucid.generation.answers.lines import GenerateRequest, Piece
 from pellucid.server.http.limits import RequestError
 from pellucid.server.http.request import ClientDisconnected, wait_until_disconnected
 from pellucid.server.openai.metrics import AnswerMeter, Outcome
 from pellucid.server.openai.reading.sampling import name_field
 from pellucid.server.openai.served_model import RunningRequest, ServingEngine
-from pellucid.server.openai.worker.lines import GenerateRequest, Piece
 
 PlacedPieces = list[tuple[int, list[Piece]]]
 """New pieces, with the place of the request to which they belong."""

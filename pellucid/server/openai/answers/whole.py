@@ -6,14 +6,14 @@ from itertools import chain
 from starlette.responses import Response
 from starlette.types import Receive
 
+from pellucid.generation.answers.lines import ScoredToken
+from pellucid.generation.answers.logprobs import encode_logprobs
 from pellucid.server.http.app import make_answer
 from pellucid.server.openai.answers.choices import FINISH_REASONS, ChoiceTables
-from pellucid.server.openai.answers.logprobs import encode_logprobs
 from pellucid.server.openai.answers.plan import AnswerPlan, make_usage
 from pellucid.server.openai.answers.running import RunningAnswer
 from pellucid.server.openai.metrics import AnswerMeter
 from pellucid.server.openai.served_model import ServedModel
-from pellucid.server.openai.worker.lines import ScoredToken
 
 
 class WholeChoice:

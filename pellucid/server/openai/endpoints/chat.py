@@ -5,8 +5,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pellucid.generation.answers.logprobs import make_chat_logprobs
 from pellucid.generation.settings.keywords import own_settings
-from pellucid.server.openai.answers.logprobs import make_chat_logprobs
 from pellucid.server.openai.answers.plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
 from pellucid.server.openai.answers.settings import check_prompt_length, check_sampling, check_size
 from pellucid.server.openai.endpoints.generating import generate_answer

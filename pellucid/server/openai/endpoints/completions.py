@@ -7,9 +7,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pellucid.generation.answers.logprobs import make_completion_logprobs
 from pellucid.generation.output import DECODED_PROMPT
 from pellucid.generation.settings.keywords import own_settings
-from pellucid.server.openai.answers.logprobs import make_completion_logprobs
 from pellucid.server.openai.answers.plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
 from pellucid.server.openai.answers.settings import (
     check_prompt_count,

@@ -20,12 +20,7 @@ from pellucid.base import errors
 from pellucid.base.errors import PellucidError, ResourceError, quote
 from pellucid.base.formatting import pluralize
 from pellucid.base.restarts import RestartLimit
-from pellucid.server.explorer.client import make_environment, name_end
-from pellucid.server.http.app import make_ending_error
-from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.metrics import EngineLoad
-from pellucid.server.openai.served_model import EngineState
-from pellucid.server.openai.worker.lines import (
+from pellucid.generation.answers.lines import (
     End,
     EngineOptions,
     EngineReady,
@@ -35,6 +30,11 @@ from pellucid.server.openai.worker.lines import (
     StepLine,
     parse_step,
 )
+from pellucid.server.explorer.client import make_environment, name_end
+from pellucid.server.http.app import make_ending_error
+from pellucid.server.http.limits import RequestError
+from pellucid.server.openai.metrics import EngineLoad
+from pellucid.server.openai.served_model import EngineState
 
 logger = logging.getLogger(__name__)
 

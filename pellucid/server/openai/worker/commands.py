@@ -6,9 +6,9 @@ from pellucid.base.arguments import check_one_of
 from pellucid.base.errors import PellucidError, UsageError, quote, show
 from pellucid.base.pipes import parse_table
 from pellucid.base.strict import check_keys, check_value
+from pellucid.generation.answers.lines import GenerateRequest
 from pellucid.generation.request import MOST_PROMPT, Request, read_request
 from pellucid.generation.settings.table import check_token
-from pellucid.server.openai.worker.lines import GenerateRequest
 
 MOST_COMMAND = 2**25
 """Bytes of a line: a prompt of `MOST_PROMPT` ids with settings."""

@@ -25,10 +25,8 @@ from pellucid.base.errors import PellucidError, UsageError, quote
 from pellucid.base.pipes import open_output, parse_table, read_lines
 from pellucid.base.strict import check_keys, check_value
 from pellucid.formats.pretrained import parameter_count
-from pellucid.generation.constraints import CONSTRAINTS
-from pellucid.server.openai.worker.alignment import ChoicePieces, score_prompt
-from pellucid.server.openai.worker.commands import MOST_COMMAND, Command, parse_command
-from pellucid.server.openai.worker.lines import (
+from pellucid.generation.answers.alignment import ChoicePieces, score_prompt
+from pellucid.generation.answers.lines import (
     End,
     EngineOptions,
     EngineReady,
@@ -38,6 +36,8 @@ from pellucid.server.openai.worker.lines import (
     StepLine,
     format_step,
 )
+from pellucid.generation.constraints import CONSTRAINTS
+from pellucid.server.openai.worker.commands import MOST_COMMAND, Command, parse_command
 from pellucid.server.openai.worker.text_embedding import TextEmbedding
 
 if TYPE_CHECKING:  # torch is imported when the model is

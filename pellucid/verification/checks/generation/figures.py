@@ -12,6 +12,14 @@ import torch
 
 from pellucid.base.errors import PellucidError
 from pellucid.engine.transformer import Transformer
+from pellucid.generation.answers.alignment import ChoicePieces, score_prompt
+from pellucid.generation.answers.lines import PromptScores, StepLine, format_step, parse_step
+from pellucid.generation.answers.logprobs import (
+    TokenTexts,
+    make_chat_logprobs,
+    make_completion_logprobs,
+    make_explained_tokens,
+)
 from pellucid.generation.ledger.file import make_file_data
 from pellucid.generation.ledger.make import make_ledger
 from pellucid.generation.request import Completion, Request, Token
@@ -19,14 +27,6 @@ from pellucid.generation.samplers.own_probabilities import TopLogprobs
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.reference.op import Array
-from pellucid.server.openai.answers.logprobs import (
-    TokenTexts,
-    make_chat_logprobs,
-    make_completion_logprobs,
-    make_explained_tokens,
-)
-from pellucid.server.openai.worker.alignment import ChoicePieces, score_prompt
-from pellucid.server.openai.worker.lines import PromptScores, StepLine, format_step, parse_step
 from pellucid.verification.checks.check import Check, Subject
 from pellucid.verification.checks.generation.figure_definitions import (
     define_entropy,

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pellucid.generation.answers.lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.server.http.limits import RequestError
 from pellucid.server.http.request import ClientDisconnected
 from pellucid.server.openai.answers import choices
@@ -16,7 +17,6 @@ from pellucid.server.openai.answers.event_stream import EventStream
 from pellucid.server.openai.answers.plan import AnswerPlan, PlannedPrompt
 from pellucid.server.openai.endpoints.completions import COMPLETION_FORM
 from pellucid.server.openai.served_model import ServedModel
-from pellucid.server.openai.worker.lines import End, GenerateRequest, Piece, ScoredToken
 from tests.server.scripted_engine import Called, Reply, Script, ScriptedEngine, get_pretrained, say
 
 PATH = "/v1/completions"

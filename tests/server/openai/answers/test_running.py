@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from pellucid.generation.answers.lines import GenerateRequest
 from pellucid.server.http.limits import RequestError
 from pellucid.server.http.request import ClientDisconnected
 from pellucid.server.openai.answers.running import RunningAnswer
-from pellucid.server.openai.worker.lines import GenerateRequest
 from tests.server.scripted_engine import Script, ScriptedEngine, ScriptedRequest, say
 
 ENDLESS = Script(say("a", "b", finish="")[:1], end=None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.server.openai.worker.lines import GenerateRequest, Piece, ScoredToken
+from pellucid.generation.answers.lines import GenerateRequest, Piece, ScoredToken
 from tests.evaluation.small_models import bpe
 from tests.server.scripted_engine import Called, Reply, Script, ScriptedEngine, get_pretrained, say
 

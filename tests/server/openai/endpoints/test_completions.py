@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from pellucid.generation.answers.lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.server.http.limits import RequestError
 from pellucid.server.openai.answers import settings as answer_settings
 from pellucid.server.openai.endpoints.completions import find_given, spell_prompt
 from pellucid.server.openai.metrics import EngineLoad
-from pellucid.server.openai.worker.lines import End, GenerateRequest, Piece, ScoredToken
 from tests.evaluation.small_models import bpe
 from tests.server.scripted_engine import Called, Reply, Script, ScriptedEngine, get_pretrained, say
 

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from pellucid.base.errors import FileError, ResourceError
-from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.worker.client import SPIN_NAMES, EngineClient, EngineRequest
-from pellucid.server.openai.worker.lines import (
+from pellucid.generation.answers.lines import (
     End,
     EngineOptions,
     GenerateRequest,
@@ -23,6 +21,8 @@ from pellucid.server.openai.worker.lines import (
     ScoredToken,
     StepLine,
 )
+from pellucid.server.http.limits import RequestError
+from pellucid.server.openai.worker.client import SPIN_NAMES, EngineClient, EngineRequest
 from tests.server.served import STAND_IN
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from pellucid.generation.answers.lines import GenerateRequest
 from pellucid.generation.request import Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.server.openai.worker.commands import MOST_COMMAND, Command, parse_command
-from pellucid.server.openai.worker.lines import GenerateRequest
 
 
 def parse(**table: Any) -> Command:

@@ -21,12 +21,12 @@ import pellucid
 from pellucid.base.errors import ResourceError, UsageError
 from pellucid.engine.cache import Cache
 from pellucid.engine.transformer import Transformer
+from pellucid.generation.answers.lines import End, EngineOptions, Piece, StepLine, parse_step
 from pellucid.generation.scheduler import Engine
 from pellucid.model import Model
 from pellucid.server.openai.worker import process as engine_process
 from pellucid.server.openai.worker import text_embedding
 from pellucid.server.openai.worker.commands import Command, parse_command
-from pellucid.server.openai.worker.lines import End, EngineOptions, Piece, StepLine, parse_step
 from pellucid.server.openai.worker.process import (
     EngineWorker,
     choose_room,

@@ -1,9 +1,11 @@
 """Training from a checkpoint to the next, without the evaluations between, has its bits."""
 
 import json
+import random
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pellucid.formats.checkpoint_manifest import checkpoint_name
@@ -45,6 +47,19 @@ def test_the_bits_of_the_next_checkpoint_are_reached_without_an_evaluation(
     found = measure_next_checkpoint(RunSubject(tmp_path / "a"))
     assert found.verdict == "equal", f"{found.at}: {found.message}"
     assert found.measured.startswith("2 steps to the checkpoint of step 6, without 1 evaluation: ")
+
+
+def test_a_library_that_draws_when_it_is_imported_is_no_other_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step draws from Python's own generator; a library that a screen imports did."""
+    trained(tmp_path / "a")
+    step = next_checkpoint.train_step
+    monkeypatch.setattr(next_checkpoint, "train_step", lambda state: (random.random(), step(state))[1])
+    assert measure_next_checkpoint(RunSubject(tmp_path / "a")).verdict == "equal"
+    monkeypatch.setattr(next_checkpoint, "train_step", lambda state: (np.random.rand(), step(state))[1])
+    found = measure_next_checkpoint(RunSubject(tmp_path / "a"))
+    assert found.verdict == "BUG" and found.at == "rng.numpy"
 
 
 @pytest.mark.parametrize("kind", KINDS)

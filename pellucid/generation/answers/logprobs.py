@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pellucid.server.openai.worker.lines import ScoredToken
+from pellucid.generation.answers.lines import ScoredToken
 from pellucid.text.tokenizer import Tokenizer
 
 LogprobsTable = dict[str, list[Any]]

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from pellucid.server.openai.answers.logprobs import (
+from pellucid.generation.answers.lines import ScoredToken
+from pellucid.generation.answers.logprobs import (
     LogprobsTable,
     TokenTexts,
     encode_logprobs,
@@ -13,7 +14,6 @@ from pellucid.server.openai.answers.logprobs import (
     make_chat_logprobs,
     make_completion_logprobs,
 )
-from pellucid.server.openai.worker.lines import ScoredToken
 from tests.evaluation.small_models import bpe
 
 TOKENIZER = bpe()

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pellucid.generation.answers.alignment import ChoicePieces, score_prompt, to_scored
+from pellucid.generation.answers.lines import Piece, ScoredToken
 from pellucid.generation.output import Output
 from pellucid.generation.request import Token
 from pellucid.generation.samplers.own_probabilities import TokenUncertainty
-from pellucid.server.openai.worker.alignment import ChoicePieces, score_prompt, to_scored
-from pellucid.server.openai.worker.lines import Piece, ScoredToken
 from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Tokenizer
 

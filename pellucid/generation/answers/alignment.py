@@ -10,9 +10,9 @@ text ends the choice, the tokens wholly in it are not listed; at every other end
 
 from collections.abc import Sequence
 
+from pellucid.generation.answers.lines import Piece, ScoredToken
 from pellucid.generation.request import Token
 from pellucid.generation.samplers.own_probabilities import TopLogprobs
-from pellucid.server.openai.worker.lines import Piece, ScoredToken
 from pellucid.text.tokenizer import Tokenizer
 
 LEAST_LOGPROB = -9999.0
