@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import ArrayLike
 from pellucid.base.errors import UsageError
 from pellucid.data.shard import Ids
 from pellucid.engine.transformer import Transformer
-from pellucid.evaluation.baselines import FEWEST_FOR_BIGRAM, TokenCounts
 from pellucid.evaluation.bootstrap import (
     SAMPLES,
     compute_p_value,
@@ -33,6 +33,68 @@ from pellucid.evaluation.result import (
     compute_perplexity,
 )
 from pellucid.evaluation.scoring import DocumentScores, Journal, score_documents
+
+FEWEST_FOR_BIGRAM = 50_000
+"""Targets from which on their own pairs say something of a bigram model."""
+MOST_PENDING = 1 << 22
+"""Pairs that are kept one by one before they are counted."""
+
+
+@dataclass
+class TokenCounts:
+    """The counts of targets, and of pairs (token before, target), over some documents."""
+
+    vocab_size: int
+    pairs: Ids = field(default_factory=lambda: np.empty(0, np.int64))
+    """Different pairs, as before · vocab_size + target, ascending."""
+    counts: Ids = field(default_factory=lambda: np.empty(0, np.int64))
+    _pending: list[Ids] = field(default_factory=list)
+    _n_pending: int = 0
+
+    def add(self, document: EncodedDocument) -> None:
+        """Counts the counted targets of a document."""
+        here = document.is_counted
+        pairs = document.ids[:-1][here] * self.vocab_size + document.ids[1:][here]
+        self._pending.append(pairs)
+        self._n_pending += len(pairs)
+        if self._n_pending > MOST_PENDING:
+            self._merge()
+
+    def _merge(self) -> None:
+        found = [np.unique(pairs, return_counts=True) for pairs in self._pending]
+        self._pending, self._n_pending = [], 0
+        self._join([(self.pairs, self.counts), *found])
+
+    def _join(self, parts: list[tuple[Ids, Ids]]) -> None:
+        keys = np.concatenate([pairs for pairs, _ in parts])
+        self.pairs, place = np.unique(keys, return_inverse=True)
+        self.counts = np.zeros(len(self.pairs), np.int64)
+        np.add.at(self.counts, place, np.concatenate([counts for _, counts in parts]))
+
+    def add_counts(self, other: "TokenCounts") -> None:
+        """Adds the counts of other documents."""
+        self._merge()
+        other._merge()
+        self._join([(self.pairs, self.counts), (other.pairs, other.counts)])
+
+    @property
+    def uniform(self) -> float:
+        return float(np.log(self.vocab_size))
+
+    @property
+    def unigram(self) -> float:
+        self._merge()
+        found = np.bincount(self.pairs % self.vocab_size, self.counts)
+        found = found[found > 0]
+        return float((found * np.log(found.sum() / found)).sum() / found.sum())
+
+    @property
+    def bigram(self) -> float:
+        self._merge()
+        before = self.pairs // self.vocab_size
+        totals = np.bincount(before, self.counts)[before]
+        return float((self.counts * np.log(totals / self.counts)).sum() / self.counts.sum())
+
 
 TOP = 5
 

@@ -47,7 +47,7 @@ from pellucid.generation.request import Request
 from pellucid.generation.samplers.chain import Chain, Chosen, choose
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK, CacheSlots, get_row, join_rows, split_rows
-from pellucid.generation.strategies.beam_slots import Beams
+from pellucid.generation.strategies.beam_search import Beams
 from pellucid.generation.strategies.sample import Sample
 from pellucid.generation.strategies.speculative_decoding import Speculation
 from pellucid.generation.strategies.speculative_slots import Speculate

@@ -10,7 +10,7 @@ label of the annotation, fitted on some stories and measured on others.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -19,19 +19,84 @@ from pellucid.base.arguments import check_float, check_int
 from pellucid.base.dtypes import Array
 from pellucid.base.errors import TokenError, UsageError, unknown
 from pellucid.base.formatting import pluralize
-from pellucid.data.generated.stories import annotate, stories
+from pellucid.data.generated.stories import Annotation, annotate, stories
 from pellucid.data.sources.generated import HELD_OUT, STORIES
 from pellucid.evaluation.bootstrap import estimate_ratios
 from pellucid.evaluation.result import Estimate
 from pellucid.interpretability.logistic_regression import fit_logistic_regression
 from pellucid.interpretability.logits.lens import label_state, list_states
-from pellucid.interpretability.probe_labels import LABELS, assign_control_labels
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Runner
 from pellucid.interpretability.word_alignment import find_word_tokens
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
 from pellucid.report.view import View, ViewTable
 from pellucid.text.tokenizer import Tokenizer
+
+Words = Sequence[Annotation]
+Labels = list[str | None]
+"""One for each word; None where a word has no such label."""
+PRONOUNS = {
+    form: forms[0]
+    for forms in (("he", "him", "his"), ("she", "her"), ("it", "its"), ("they", "them", "their"))
+    for form in forms
+}
+
+
+def label_kinds(words: Words) -> Labels:
+    return [word.kind or None for word in words]
+
+
+def label_next_kinds(words: Words) -> Labels:
+    return [*label_kinds(words)[1:], None]
+
+
+def label_subjects(words: Words) -> Labels:
+    """Returns for each verb the pronoun of its subject; a pair is they.
+
+    A noun or a name has the pronoun that stands for it elsewhere in the story; where none does, or two
+    different ones, the verb has no label; nor where the subject comes after it and cannot be known yet.
+    """
+    known: dict[str, set[str]] = {}
+    for word in words:
+        if (pronoun := PRONOUNS.get(word.word.lower())) and len(word.antecedents) == 1:
+            known.setdefault(words[word.antecedents[0]].word, set()).add(pronoun)
+
+    def find_pronoun(place: int) -> str | None:
+        word = words[place].word
+        found = {PRONOUNS[word.lower()]} if word.lower() in PRONOUNS else known.get(word, set())
+        return next(iter(found)) if len(found) == 1 else None
+
+    labels: Labels = []
+    for place, word in enumerate(words):
+        is_known = word.kind == "verb" and word.subjects and max(word.subjects) < place
+        if not is_known:
+            labels.append(None)
+        else:
+            labels.append("they" if len(word.subjects) > 1 else find_pronoun(word.subjects[0]))
+    return labels
+
+
+LABELS: Mapping[str, Callable[[Words], Labels]] = {
+    "kind": label_kinds,
+    "next kind": label_next_kinds,
+    "subject": label_subjects,
+}
+
+
+def assign_control_labels(words: Sequence[str], labels: Sequence[str], seed: int) -> list[str]:
+    """Returns the labels of the control task (Hewitt and Liang 2019, arXiv:1909.03368).
+
+    Each different word gets one label at random, drawn in the shares that the true labels have, and has it
+    wherever it occurs. A probe can learn them only by remembering words, so that its accuracy there says how
+    much of its accuracy is the probe's own.
+    """
+    random = np.random.default_rng(seed)
+    shares = Counter(labels)
+    types = sorted(set(words))
+    drawn = random.choice(list(shares), len(types), p=np.array(list(shares.values())) / len(labels))
+    of = dict(zip(types, drawn.tolist(), strict=True))
+    return [of[word] for word in words]
+
 
 FORMULA = """accuracy of argmax_k (x W)_k on held-out stories
 W = argmin mean −ln softmax(x W)[label] + ½ λ ‖W‖²

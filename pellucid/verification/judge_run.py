@@ -4,16 +4,20 @@ A run in another precision departs from the specification's run, and the size of
 nothing. A bug is a step whose error exceeds what rounding can do to its own inputs (`rounding.py`).
 """
 
+import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from pellucid.base.dtypes import Dtype
 from pellucid.base.patterns import matches
 from pellucid.explanation.trace import Trace
-from pellucid.reference.op import Array, Index, Shape
-from pellucid.reference.tape import Tape
+from pellucid.reference.op import Array, Index, Op, Shape, each
+from pellucid.reference.ops import table
+from pellucid.reference.tape import Step, Tape
 from pellucid.verification.bias import find_bias
 from pellucid.verification.foreign_values import RecordedValue, Recording, check_recorded
 from pellucid.verification.mismatch import (
@@ -28,9 +32,8 @@ from pellucid.verification.mismatch import (
 )
 from pellucid.verification.precision import NARROW, STATED_ALLOWED, measure_share
 from pellucid.verification.recompute import Recomputation, Recomputed
-from pellucid.verification.rounding import MIN_CELLS, round_to
+from pellucid.verification.rounding import MIN_CELLS, SINGLE, Bounded, round_to
 from pellucid.verification.run_report import Deviation, RunReport
-from pellucid.verification.swapped_activation import find_swapped_activation
 from pellucid.verification.verdict import Verdict
 
 CELLS_EXAMINED = 32
@@ -284,3 +287,41 @@ def _with_values(trace: Trace, values: Mapping[str, Array]) -> Trace:
     )  # fmt: skip
     tape.values = {**trace.tape.values, **values}
     return Trace(tape, trace.run, trace.labels)
+
+
+DISTINCT = 8
+"""Two functions are distinguished by at least this many cells where they are this many roundings apart."""
+SAMPLE = 2**16
+"""How many cells are examined at most."""
+
+
+def find_swapped_activation(step: Step, inputs: Sequence[Any], got: Array, dtype: Dtype) -> tuple[str, int]:
+    """Returns the other operation that gives these numbers ("" for none), and the flat index of a cell that
+    shows it."""
+    if not is_elementwise(step.op) or step.attrs:
+        return "", 0
+    stride = max(1, got.size // SAMPLE)
+    x, got = Bounded(inputs[0].value.ravel()[::stride]), got.ravel()[::stride]
+    with np.errstate(all="ignore"):
+        own = step.op.forward(x).value
+        for name, other in table().items():
+            if other is step.op or not is_elementwise(other):
+                continue
+            value = other.forward(x)
+            inside = value.allowed * SINGLE.roundoff * value.terms  # libraries compute in float32
+            one = dtype.roundoff * np.maximum(np.abs(value.value), dtype.smallest_normal) + inside
+            apart, close = np.abs(own - value.value) / one, np.abs(got - value.value) <= one
+            is_distinct = apart > DISTINCT
+            if is_distinct.sum() >= DISTINCT and close[is_distinct].mean() > 0.9:
+                return name, stride * int(np.where(close & is_distinct, apart, 0).argmax())
+    return "", 0
+
+
+def is_elementwise(op: Op) -> bool:
+    """Returns whether the operation is a function of one number, applied elementwise, without settings."""
+    parameters = list(inspect.signature(op.forward).parameters.values())
+    return (
+        op.reads is each
+        and len(parameters) == 1
+        and parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    )

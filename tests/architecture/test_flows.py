@@ -1,7 +1,7 @@
 """How much of the package one command enters: functions, files and modules, each with a limit.
 
-A limit may only fall, or rise with a reason. A command runs twice in one process; counted are the functions of
-the package that its second run enters at least once (`sys.setprofile`, all threads), their files, and the
+A limit may only fall, or rise with a reason. A command runs twice in one process; counted are the functions
+of the package that its second run enters at least once (`sys.setprofile`, all threads), their files, and the
 modules of the package that are loaded by then.
 """
 

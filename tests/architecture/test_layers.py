@@ -269,7 +269,7 @@ def test_no_command_without_torch_imports_torch() -> None:
         "pellucid.verification.judge_run, pellucid.verification.foreign_values, "
         "pellucid.explanation.probe.readings, "
         "pellucid.explanation.conventions, pellucid.formats.resolve, pellucid.formats.gguf, "
-        "pellucid.learning.lessons.covers, pellucid.learning.lessons.terminal, pellucid.server.openai.app, "
+        "pellucid.learning.lessons.covers, pellucid.learning.lessons.terminal, pellucid.server.openai.serve, "
         "pellucid.server.openai.serve, pellucid.server.explorer.serve\n"
         "pellucid.load('abcd').explain('A B', at='probs[1,2]')\n"
         "sys.exit('torch' in sys.modules)"

@@ -19,9 +19,8 @@ import pytest
 
 from pellucid.report import png
 from pellucid.report.figure import Figure, Section
-from pellucid.report.file import FIGURE_FILE
+from pellucid.report.file import FIGURE_FILE, write_page
 from pellucid.report.inline import DARK
-from pellucid.report.page import write_page
 from pellucid.report.svg import tile, write_svg
 from pellucid.report.svg.marks import hex_color
 from pellucid.training.events import Evaluated, Stepped

@@ -13,9 +13,9 @@ from pellucid.data.generated import stories
 from pellucid.data.sources.generated import HELD_OUT
 from pellucid.data.sources.validation import validate_documents
 from pellucid.data.tokens import TokenFolder
-from pellucid.evaluation.baselines import TokenCounts
 from pellucid.evaluation.documents import EncodedDocument, Limit, read_documents
 from pellucid.evaluation.evaluation import (
+    TokenCounts,
     compare_models,
     compute_figures,
     evaluate_model,

@@ -16,7 +16,7 @@ from pellucid.evaluation.score import Score
 from pellucid.generation import handle, output, slots
 from pellucid.generation.samplers import chain, drawn_token
 from pellucid.generation.samplers.row_operations import ROW_OPERATIONS
-from pellucid.generation.strategies import beam_search, beam_slots, sample, speculative_slots, strategy
+from pellucid.generation.strategies import beam_search, sample, speculative_slots, strategy
 from pellucid.model import Model
 from pellucid.parts.samplers.banned_tokens import BannedTokens
 from pellucid.parts.samplers.frequency_penalty import FrequencyPenalty
@@ -412,7 +412,7 @@ def beams_keep_their_slots(patch: Patch) -> None:
         if len(self.rows) > 1:
             self.rows[0].slot, self.rows[1].slot = self.rows[1].slot, self.rows[0].slot
 
-    around(patch, beam_slots.Beams, "_continue", wrong)
+    around(patch, beam_search.Beams, "_continue", wrong)
 
 
 def _scale_penalty(patch: Patch, times: float) -> None:
@@ -420,7 +420,7 @@ def _scale_penalty(patch: Patch, times: float) -> None:
         right(self, *args)
         self.search.length_penalty *= times
 
-    around(patch, beam_slots.Beams, "__init__", wrong)
+    around(patch, beam_search.Beams, "__init__", wrong)
 
 
 @generated(subject="llama", at="beams.score[choice=…")

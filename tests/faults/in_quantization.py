@@ -14,7 +14,7 @@ from pellucid.base import quantized
 from pellucid.base.quantized import QuantizedWeight, Scheme
 from pellucid.engine import linear, transformer
 from pellucid.engine.quantized_tensor import QuantizedTensor
-from pellucid.formats import model_folder, quantized_storage, quantizing, rope_layout
+from pellucid.formats import model_folder, quantizing, rope_layout
 from pellucid.formats.gguf import container, quants
 from pellucid.formats.quantizing import quantize_pretrained
 from pellucid.reference.op import Array
@@ -275,9 +275,9 @@ def rotary_order_of_integers_without_their_scales(patch: Patch) -> None:
 @fault("quantization", subject="stored int4", check="file weights", at="embed.weight.integers")
 def nibbles_of_a_folder_swapped(patch: Patch) -> None:
     """The high half of a byte is taken for the first integer."""
-    right = quantized_storage._unpack
+    right = model_folder._unpack
     patch.setattr(
-        quantized_storage,
+        model_folder,
         "_unpack",
         lambda name, packed, *given: right(name, (packed >> 4) | (packed << 4), *given),
     )
@@ -286,22 +286,22 @@ def nibbles_of_a_folder_swapped(patch: Patch) -> None:
 @fault("quantization", subject="stored Q4_0", check="file weights", at="embed.weight.integers")
 def integers_of_a_folder_read_unsigned(patch: Patch) -> None:
     """4-bit integers without minimums are read without the 8 that was added."""
-    right = quantized_storage._unpack
+    right = model_folder._unpack
     patch.setattr(
-        quantized_storage, "_unpack", lambda name, packed, width, is_signed: right(name, packed, width, False)
+        model_folder, "_unpack", lambda name, packed, width, is_signed: right(name, packed, width, False)
     )
 
 
 @fault("quantization", subject="int4", check="saved", at="embed.weight")
 def a_folder_is_written_with_swapped_nibbles(patch: Patch) -> None:
     """Two integers of a byte change places when a model is saved."""
-    right = quantized_storage._pack
+    right = model_folder._pack
 
     def wrong(*given: Any) -> Array:
         packed = right(*given)
         return packed if packed.dtype == np.int8 else (packed >> 4) | (packed << 4)
 
-    patch.setattr(quantized_storage, "_pack", wrong)
+    patch.setattr(model_folder, "_pack", wrong)
 
 
 # ---- making them

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pellucid.formats import companions
-from pellucid.formats.gguf import pre_tokenizers, tokenizer
+from pellucid.formats.gguf import tokenizer
 from pellucid.formats.pretrained import Pretrained
 from pellucid.text import chat_template, standard
 from tests.faults import loaded
@@ -73,8 +73,8 @@ def special_tokens_encoded_as_text(patch: Patch) -> None:
 @fault("loading", subject="gguf", check="tokenizer outside", at="tokenizer.encode")
 def words_of_a_gguf_file_split_by_other_rules(patch: Patch) -> None:
     """GPT-2's words are split as those of a tokenizer that isolates each digit."""
-    digits = pre_tokenizers.PRE_TOKENIZERS["smollm"]
-    patch.setitem(pre_tokenizers.PRE_TOKENIZERS, "gpt-2", digits)
+    digits = tokenizer.PRE_TOKENIZERS["smollm"]
+    patch.setitem(tokenizer.PRE_TOKENIZERS, "gpt-2", digits)
 
 
 @fault("loading", subject="gguf", check="tokenizer outside", at="tokenizer.encode")

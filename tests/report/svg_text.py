@@ -4,7 +4,7 @@ import re
 from itertools import combinations
 from xml.etree import ElementTree
 
-from pellucid.report.svg.labels import Area
+from pellucid.report.svg.chart import Area
 from pellucid.report.svg.marks import text_width
 
 SVG = "{http://www.w3.org/2000/svg}"

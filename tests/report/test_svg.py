@@ -9,10 +9,10 @@ import pytest
 
 from pellucid.report.chart import Axis, Chart, PointLabel
 from pellucid.report.figure import make_figure
+from pellucid.report.file import write_page
 from pellucid.report.inline import DARK
-from pellucid.report.page import write_page
 from pellucid.report.svg import write_svg
-from pellucid.report.svg.labels import Area, place_labels
+from pellucid.report.svg.chart import Area, place_labels
 from pellucid.report.text import write_text
 from tests.report.examples import BARS, CHANNELS, FIGURES, GRAPH, LOSS, MAP, PATTERN, TOKENS
 from tests.report.svg_text import SVG, find_faults, find_texts

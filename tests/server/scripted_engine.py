@@ -11,8 +11,8 @@ from pellucid.formats.pretrained import Pretrained
 from pellucid.formats.resolve import open_model
 from pellucid.generation.answers.lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.server.http.limits import Access, RequestError
-from pellucid.server.openai.app import ServeApp
 from pellucid.server.openai.metrics import EngineLoad
+from pellucid.server.openai.serve import ServeApp
 from pellucid.server.openai.served_model import ServedModel
 from tests.evaluation.small_models import bpe
 

@@ -20,8 +20,7 @@ from pellucid.server.http.app import make_ending_error
 from pellucid.server.http.bind import bind, get_port
 from pellucid.server.http.limits import LIMITS, Limits, make_serve_access
 from pellucid.server.http.listen import DrainingServer
-from pellucid.server.openai.app import ServeApp
-from pellucid.server.openai.serve import run_until_signal
+from pellucid.server.openai.serve import ServeApp, run_until_signal
 from pellucid.server.openai.served_model import ServedModel
 from pellucid.server.openai.worker.client import HANG_SECONDS, MODULE, EngineClient
 from tests.evaluation.small_models import bpe

@@ -23,12 +23,62 @@ from pellucid.evaluation.calibration.predictions import (
     compute_predictions,
 )
 from pellucid.evaluation.calibration.scores import CalibrationScores, compute_scores
-from pellucid.evaluation.calibration.split import Split, split_predictions
 from pellucid.evaluation.calibration.states import HeldStates
 from pellucid.evaluation.calibration.tape import PartRecord, make_trace
 from pellucid.evaluation.calibration.temperature import TemperatureFit, fit_temperature
 from pellucid.evaluation.calibration.vector import VectorFit, fit_vector
 from pellucid.explanation.trace import Trace
+
+BLOCKS = 20
+"""Blocks of consecutive targets, at most, into which a single document is split."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which predictions the scaling is fitted on, [N]; the others are the test part.
+
+    `units` numbers the document of each prediction, or the block of a single document.
+    """
+
+    is_fit: NDArray[np.bool_]
+    units: NDArray[np.int64]
+    is_by_block: bool
+
+    @property
+    def is_test(self) -> NDArray[np.bool_]:
+        return ~self.is_fit
+
+    def describe(self) -> str:
+        """Returns how many targets and documents each part has."""
+        noun = "block" if self.is_by_block else "document"
+        parts = (("fitted on", self.is_fit), ("measured on", self.is_test))
+        return ", ".join(
+            f"{name} {pluralize(int(rows.sum()), 'target')} of {pluralize(self.count_units(rows), noun)}"
+            for name, rows in parts
+            if rows.any()
+        )
+
+    def count_units(self, rows: NDArray[np.bool_]) -> int:
+        """Returns how many documents, or blocks, some targets are from."""
+        return len(np.unique(self.units[rows]))
+
+
+def split_predictions(documents: NDArray[np.int64], share: float, seed: int) -> Split:
+    """Returns the parts: about `share` of the documents are fitted on, and each part has at least one.
+
+    Which documents these are depends on their number and on the seed alone, so that models with different
+    tokenizers are fitted on the same ones. A single prediction cannot be split, and is the test part.
+    """
+    is_by_block = len(np.unique(documents)) < 2
+    units = documents
+    if is_by_block:
+        units = np.arange(len(documents)) * min(BLOCKS, len(documents)) // max(len(documents), 1)
+    present = np.unique(units)
+    order = np.random.default_rng(seed).permutation(present)
+    most = len(present) - 1
+    chosen = order[: min(max(round(share * len(present)), 1), most)] if share > 0 and most > 0 else order[:0]
+    return Split(np.isin(units, chosen), units, is_by_block)
+
 
 Array = NDArray[np.float64]
 BEFORE, FITTED, VECTOR = "before", "fitted T", "vector"

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from pellucid.base.columns import cut, display_width, pad, wrap
 from pellucid.base.formatting import pluralize
-from pellucid.generation.ledger.beam_text import format_beams
 from pellucid.generation.ledger.content import LedgerRecord
-from pellucid.generation.ledger.entry import Entry
+from pellucid.generation.ledger.entry import BeamNode, Entry
 from pellucid.generation.ledger.settings_text import WIDTH, format_settings
 from pellucid.generation.ledger.token_text import GAP, PROPOSER_WORDS, format_probability, token_text
 from pellucid.generation.request import Completion
@@ -117,3 +116,34 @@ def _format_speculation(ledger: LedgerRecord, completion: Completion, width: int
         yield from wrap(f"{by}: accepted {accepted}{wrong}", width)
     if len(completion.speculative) > SHOWN_STEPS:
         yield f"… {len(completion.speculative) - SHOWN_STEPS:,} more speculative steps"
+
+
+def format_beams(ledger: LedgerRecord, most: int = 60) -> Iterator[str]:
+    """Yields the tree of a beam search, each node below its parent; `✓` ends a beam and `✗` is pruned."""
+    children: dict[int, list[int]] = {}
+    for place, node in enumerate(ledger.beams):
+        children.setdefault(node.parent, []).append(place)
+    chosen = {one.node: one.choice for one in ledger.completions if one.node is not None}
+    yield f"{pluralize(len(ledger.beams), 'node')} of the beam search: ln p, sum of ln p"
+    yield "✗ pruned, ✓ / length penalty = final score"
+    waiting = [(place, "") for place in reversed(children.get(-1, []))]
+    shown = 0
+    while waiting and shown < most:
+        place, indent = waiting.pop()
+        node = ledger.beams[place]
+        siblings = children[node.parent]
+        is_last = place == siblings[-1]
+        yield f"{indent}{'└ ' if is_last else '├ '}{_format_node(ledger, node, chosen.get(place))}"
+        inner = indent + ("  " if is_last else "│ ")
+        waiting += [(child, inner) for child in reversed(children.get(place, []))]
+        shown += 1
+    if shown < len(ledger.beams):
+        yield f"… {len(ledger.beams) - shown:,} more nodes"
+
+
+def _format_node(ledger: LedgerRecord, node: BeamNode, choice: int | None) -> str:
+    text = f"{token_text(ledger, node.id)} {node.logprob:.4f} {node.score:.4f}"
+    if node.final is not None and node.penalty is not None:
+        text += f" ✓ / {node.penalty:.4g} = {node.final:.4f}"
+    mark = " ✗" if node.fate == "pruned" else ""
+    return text + mark + (f"  ← choice {choice}" if choice is not None else "")

@@ -1,7 +1,8 @@
 """Which cells a sheet asks: from those in focus downwards, level by level, what each of them reads."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +10,9 @@ import numpy as np
 from pellucid.base.errors import AddressError, UsageError
 from pellucid.explanation import address as addresses
 from pellucid.explanation.expression import Expression
-from pellucid.explanation.rule import Rule, find_keys
+from pellucid.explanation.rule import Rule, RuleCall, find_keys, transform, walk
 from pellucid.explanation.trace import Trace
 from pellucid.learning.sheets.cells import WHOLE, CellId, Cells
-from pellucid.learning.sheets.shared_boxes import share_parts
 from pellucid.learning.sheets.sheet import MOST_BOXES
 from pellucid.reference.op import Array, Index
 
@@ -155,3 +155,35 @@ def propose_focus(trace: Trace, most: int = 5) -> list[str]:
     last = tuple(size - 1 for size in trace.value("probs").shape[:-1])
     fixed = ",".join(f"{axis}={i}" for axis, i in trace.places("probs", (*last, 0)) if axis != "v")
     return [f"probs[{fixed}]" if fixed else "probs"]
+
+
+WORTH_A_BOX = ("exp", "+", "max", "log", "sqrt", "power", "tanh", "erf", "divide", "cos", "sin")
+"""The functions whose result is written down once where it is used twice; a product is not."""
+
+
+def share_parts(step: str, rules: Mapping[str, Rule]) -> dict[str, Rule]:
+    """Returns the rules by key with each shared part replaced by its key `STEP~n`; the parts come first."""
+    parts: dict[str, Rule] = {}
+    made = dict(rules)
+    while (part := _find_shared(list(made.values()))) is not None:
+        key = f"{step}~{len(parts)}"
+        made = {of: _replace(rule, part, key) for of, rule in made.items()}
+        parts[key] = part
+    return parts | made
+
+
+def _replace(rule: Rule, part: Rule, key: str) -> Rule:
+    return transform(rule, lambda found: key if found == part else found)
+
+
+def _find_shared(rules: list[Rule]) -> Rule | None:
+    """Returns the smallest part that stands in two of the rules; None where there is none."""
+    counts: Counter[Rule] = Counter()
+    for rule in rules:
+        counts.update([*dict.fromkeys(part for part in walk(rule) if _is_worth_a_box(part))])
+    shared = [part for part, count in counts.items() if count > 1]
+    return min(shared, key=lambda part: sum(1 for _ in walk(part)), default=None)
+
+
+def _is_worth_a_box(part: Rule) -> bool:
+    return isinstance(part, RuleCall) and part.function in WORTH_A_BOX and any(find_keys(part))

@@ -2,6 +2,8 @@
 that would show.
 """
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,15 +13,15 @@ import numpy as np
 from pellucid.base.errors import UsageError
 from pellucid.base.names import IGNORE_INDEX, describe
 from pellucid.explanation.expression import Expression
-from pellucid.explanation.rule import Rule, compute, find_keys
+from pellucid.explanation.rule import Rule, compute, find_keys, format_rule, is_call
 from pellucid.explanation.trace import Trace
 from pellucid.learning.sheets.cells import Cells
-from pellucid.learning.sheets.check_sums import find_checks
 from pellucid.learning.sheets.digits import count_decimals, is_exact, print_given
 from pellucid.learning.sheets.drafts import BoxDraft, draft_boxes, find_focus
 from pellucid.learning.sheets.equal_symbols import find_equal_symbols
-from pellucid.learning.sheets.sheet import Box, Sheet
-from pellucid.learning.sheets.symbols import find_symbols, name_part, name_rest
+from pellucid.learning.sheets.sheet import Box, Sheet, SumCheck
+from pellucid.learning.sheets.textbook import find_textbook_form
+from pellucid.reference.op import Index
 from pellucid.verification.mistakes.wrong_rules import find_wrong_rules
 
 BOXES, TOP, DIGITS = 20, 4, 4
@@ -206,3 +208,91 @@ def _find_wrong(cells: Cells, draft: BoxDraft, on_sheet: set[str]) -> Iterator[t
     step = cells.trace.tape.steps[draft.name]
     found = find_wrong_rules(cells.trace, step, draft.index, draft.rule, translate)
     yield from ((name, rule) for name, rule in found.items() if rule != draft.rule)
+
+
+def find_checks(trace: Trace, boxes: Sequence[Box], cells: Cells) -> tuple[SumCheck, ...]:
+    """Returns the rows that stand whole on a sheet and have a known sum."""
+    rows: dict[tuple[str, Index], list[Box]] = {}
+    for box in boxes:
+        if box.key in cells.read:
+            name, index = cells.read[box.key]
+            rows.setdefault((name, index[:-1]), []).append(box)
+    checks = []
+    for (name, row), found in rows.items():
+        total = _find_sum(trace, name, (*row, 0)) if trace.value(name).ndim else None
+        if total is None:
+            continue
+        asked = {cells.read[box.key][1][-1] for box in found}
+        others = [v for i, v in enumerate(trace.value(name)[row]) if i not in asked]
+        if len(found) > 1 and not any(others):  # what is not asked is masked
+            checks.append(SumCheck(tuple(box.key for box in found), total))
+    return tuple(checks)
+
+
+def _find_sum(trace: Trace, name: str, index: Index) -> float | None:
+    step = trace.tape.steps[name]
+    if step.op.name == "softmax":
+        return 1.0
+    if step.op.name == "softmax_back" or (step.op.name == "add" and find_textbook_form(trace, step, index)):
+        return 0.0
+    return None
+
+
+_LAYER = re.compile(r"blocks\.(\d+)\.")
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def find_symbols(trace: Trace, cells: Mapping[str, tuple[str, Index]]) -> dict[str, str]:
+    """Returns a symbol for each key, no two alike: the glossary's, with the layer raised where the sheet has
+    several, and the module where one layer has the symbol twice."""
+    names = sorted({name for name, _ in cells.values()})
+    bases = {name: trace.about(name).symbol for name in names}
+    for qualify in (_add_layer, _add_module):
+        alike = defaultdict[str, list[str]](list)
+        for name, base in bases.items():
+            alike[base].append(name)
+        bases = {name: qualify(base, name) if len(alike[base]) > 1 else base for name, base in bases.items()}
+    return {key: bases[name] + _format_places(trace, name, index) for key, (name, index) in cells.items()}
+
+
+def name_part(rule: Rule, symbols: Mapping[str, str]) -> str:
+    """Returns the symbol of a shared part: its arithmetic, or Σ e^ℓ[1,·] for a sum (or maximum) of like
+    terms."""
+    text = format_rule(rule, symbols.__getitem__)
+    if not is_call(rule, "+", "max"):
+        return text
+    terms = [
+        re.split(r"([\[\],])", format_rule(term, symbols.__getitem__))
+        for term in rule.args
+        if not is_call(term, "rest")
+    ]
+    if len({len(term) for term in terms}) > 1:
+        return f"({text})"
+    columns = [set(column) for column in zip(*terms, strict=True)]
+    sign = "Σ" if rule.function == "+" else "max"
+    return f"{sign} " + "".join(column.pop() if len(column) == 1 else "·" for column in columns)
+
+
+def name_rest(count: int) -> str:
+    """Returns the symbol of a folded remainder."""
+    return f"the other {count:,} terms" if count > 1 else "the other term"
+
+
+def _add_layer(symbol: str, name: str) -> str:
+    layer = _LAYER.search(name)
+    head, at, update = symbol.partition("@")
+    return f"{head}{layer[1].translate(_RAISED)}{at}{update}" if layer else symbol
+
+
+def _add_module(symbol: str, name: str) -> str:
+    module = _LAYER.sub("", name.removeprefix("d.")).rpartition(".")[0].replace("_", " ")
+    head, at, update = symbol.partition("@")
+    return f"{head}({module}){at}{update}" if module else symbol
+
+
+def _format_places(trace: Trace, name: str, index: Index) -> str:
+    """Returns the indices in the formula's order, tokens of the vocabulary by their text."""
+    about, places = trace.about(name), trace.places(name, index)
+    texts = [(trace.label(name, axis, i, index) if axis == "v" else None) or str(i) for axis, i in places]
+    ordered = texts[::-1] if about.transposed else texts
+    return f"[{','.join(ordered)}]" if ordered else ""

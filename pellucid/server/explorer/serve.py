@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import os
 import secrets
 import signal
 import socket
+import sys
+import threading
+import webbrowser
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from pellucid.base.errors import ResourceError, UsageError
-from pellucid.server.explorer.browser import open_browser
 from pellucid.server.explorer.bundle import read_page_files
 from pellucid.server.explorer.client import ExplorerWorker
 from pellucid.server.extra import check_extra
@@ -107,3 +111,32 @@ async def wait_until_encoded(worker: ExplorerWorker, running: "asyncio.Task[tupl
     if status != 200:
         kind = UsageError if status < 500 else ResourceError
         raise kind(json.loads(body)["error"]["message"])
+
+
+TEXT_BROWSERS = {"www-browser", "links", "elinks", "lynx", "w3m"}
+"""They would take over the terminal, and run no script."""
+
+
+def open_browser(address: str) -> bool:
+    """Opens an address in a graphical browser; returns whether there is one."""
+    has_display = sys.platform in ("darwin", "win32") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+    if not has_display:
+        return False
+    try:
+        browser = webbrowser.get()
+    except webbrowser.Error:
+        return False
+    if PurePath(getattr(browser, "name", "")).name in TEXT_BROWSERS:
+        return False
+    # Some browsers are waited for until they are closed.
+    threading.Thread(target=_open, args=(browser, address), daemon=True).start()
+    return True
+
+
+def _open(browser: webbrowser.BaseBrowser, address: str) -> None:
+    try:
+        browser.open(address)
+    except (OSError, webbrowser.Error):  # the address is printed as well
+        return

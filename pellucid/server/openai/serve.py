@@ -2,27 +2,45 @@
 
 import asyncio
 import gc
+import json
 import re
+import shlex
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from pellucid.base.dtypes import CACHE_NAMES, check_dtype
-from pellucid.base.errors import UsageError, show
+from pellucid.base.errors import PellucidError, UsageError, show
 from pellucid.base.formatting import format_bytes, pluralize
+from pellucid.formats.pretrained import Pretrained
 from pellucid.formats.quantizing import check_weights, with_weights
 from pellucid.server.extra import check_extra
+from pellucid.server.http.app import Shell, ShellRoute
 from pellucid.server.http.bind import bind, get_port, raise_file_limit
 from pellucid.server.http.hosts import check_exposure, list_own_hosts, resolve_address
+from pellucid.server.http.key_file import VARIABLE
+from pellucid.server.http.limits import Access, Scope
+from pellucid.server.openai.answers.explorer import answer_about_model, open_page, send_page
+from pellucid.server.openai.endpoints.chat import answer_chat
+from pellucid.server.openai.endpoints.completions import complete
+from pellucid.server.openai.endpoints.embeddings import embed
+from pellucid.server.openai.endpoints.health import show_health, show_metrics
+from pellucid.server.openai.endpoints.models import list_models, show_model
+from pellucid.server.openai.endpoints.tokenizing import detokenize, show_tokenizer, tokenize
+from pellucid.server.openai.served_model import ServedModel
 
-if TYPE_CHECKING:  # they need the packages of the extra
+if TYPE_CHECKING:
     from pellucid.generation.answers.lines import EngineReady
     from pellucid.server.http.listen import DrainingServer
     from pellucid.server.openai.served_model import ServedModel
     from pellucid.server.openai.worker.client import EngineClient
+
 
 PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 DRAIN_SECONDS = 30
@@ -64,8 +82,7 @@ def serve(
         from pellucid.server.http.app import make_ending_error
         from pellucid.server.http.limits import make_serve_access
         from pellucid.server.http.listen import DrainingServer
-        from pellucid.server.openai.app import ServeApp
-        from pellucid.server.openai.curl_line import make_curl_line
+        from pellucid.server.openai.serve import ServeApp, make_curl_line
         from pellucid.server.openai.served_model import ServedModel
         from pellucid.server.openai.worker.client import EngineClient
 
@@ -147,3 +164,82 @@ def make_url(address: str, port: int) -> str:
     """
     every = "[::1]" if ":" in address else "127.0.0.1"
     return f"http://{(list_own_hosts(address) or [every])[0]}:{port}"
+
+
+QUESTION, BEGINNING = "Who are you?", "Once upon a time"
+MAX_TOKENS = 40
+
+
+def make_curl_line(url: str, pretrained: Pretrained, has_key: bool, key_file: Path | None = None) -> str:
+    """Returns a line that asks the model something that it can read.
+
+    The key itself is not in it: the shell reads it from its file, or from the environment."""
+    path, body = choose_request(pretrained)
+    parts = ["curl", shlex.quote(f"{url}/v1/{path}"), "-H 'Content-Type: application/json'"]
+    if has_key:
+        key = f"${VARIABLE}" if key_file is None else f"$(cat {shlex.quote(str(key_file))})"
+        parts.append(f'-H "Authorization: Bearer {key}"')
+    return " ".join([*parts, "-d", shlex.quote(json.dumps(body))])
+
+
+def choose_request(pretrained: Pretrained) -> tuple[str, dict[str, Any]]:
+    """Returns a path and a body: a question where the model has a chat template, else a text's beginning, or
+    one token where the tokenizer cannot read that."""
+    room = {"max_tokens": min(MAX_TOKENS, pretrained.config.context_length // 2)}
+    if not can_read(pretrained, BEGINNING + QUESTION):
+        return "completions", {"prompt": [pretrained.start_id or 0], **room}
+    if pretrained.chat_template is None:
+        return "completions", {"prompt": BEGINNING, **room}
+    return "chat/completions", {"messages": [{"role": "user", "content": QUESTION}], **room}
+
+
+def can_read(pretrained: Pretrained, text: str) -> bool:
+    """Whether the model has a tokenizer that has all of a text's characters or words."""
+    try:
+        return pretrained.tokenizer is not None and bool(pretrained.tokenizer.encode(text))
+    except PellucidError:
+        return False
+
+
+Endpoint = Callable[[ServedModel, Request], Awaitable[Response]]
+
+ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
+    ("GET", "/health"): show_health,
+    ("GET", "/metrics"): show_metrics,
+    ("GET", "/explore"): open_page,
+    ("GET", "/explore/"): send_page,
+    ("GET", "/explore/{name}"): send_page,
+    ("GET", "/api/{question}"): answer_about_model,
+    ("POST", "/api/{question}"): answer_about_model,
+    ("POST", "/v1/completions"): complete,
+    ("POST", "/v1/chat/completions"): answer_chat,
+    ("POST", "/v1/embeddings"): embed,
+    ("GET", "/v1/models"): list_models,
+    ("GET", "/v1/models/{name:path}"): show_model,
+    ("POST", "/tokenize"): tokenize,
+    ("POST", "/detokenize"): detokenize,
+    ("GET", "/tokenizer_info"): show_tokenizer,
+}
+"""What answers each route, by its method and path."""
+PUBLIC_PATHS = frozenset({"/health", "/explore", "/explore/", "/explore/{name}"})
+"""The routes that ask for no key: the files of the page hold no number."""
+
+
+class ServeApp(Shell):
+    """The endpoints of one model."""
+
+    def __init__(self, served: ServedModel, access: Access) -> None:
+        self.served = served
+        methods: dict[tuple[str, Endpoint], list[str]] = {}
+        for (method, path), endpoint in ENDPOINTS.items():
+            methods.setdefault((path, endpoint), []).append(method)
+        routes = [self._make_route(*place, found) for place, found in methods.items()]
+        super().__init__(routes, access)
+        self._paths = frozenset(route.path for route in routes)
+
+    def _make_route(self, path: str, endpoint: Endpoint, methods: list[str]) -> ShellRoute:
+        answer: Callable[..., Any] = partial(endpoint, self.served)
+        return ShellRoute(path, answer, methods, is_public=path in PUBLIC_PATHS)
+
+    def record_answer(self, scope: Scope, status: int | None) -> None:
+        self.served.metrics.count_request(scope["path"], status, self._paths)

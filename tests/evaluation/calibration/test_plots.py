@@ -5,7 +5,7 @@ import pytest
 
 from pellucid.evaluation.calibration.measure import measure_calibration
 from pellucid.evaluation.calibration.plots import draw_curve, draw_reliability, make_figure_of
-from pellucid.report.page import write_page
+from pellucid.report.file import write_page
 from pellucid.report.svg import write_svg
 from tests.evaluation.calibration.small_predictions import make_states, random_states, ten_states
 from tests.report.svg_text import find_faults

@@ -12,8 +12,7 @@ import pytest
 from pellucid.base.errors import FileError
 from pellucid.base.quantized import Scheme
 from pellucid.formats import gguf
-from pellucid.formats.gguf.pre_tokenizers import PRE_TOKENIZERS
-from pellucid.formats.gguf.tokenizer import companions_metadata
+from pellucid.formats.gguf.tokenizer import PRE_TOKENIZERS, companions_metadata
 from pellucid.formats.pretrained import Pretrained
 from pellucid.formats.quantizing import quantize_pretrained
 from pellucid.reference.training import forward

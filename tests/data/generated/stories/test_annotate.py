@@ -3,7 +3,7 @@
 import pytest
 
 from pellucid.data.generated.stories import Annotation, annotate, stories, story, vocabulary, words_of
-from pellucid.data.generated.stories.classes import class_of
+from pellucid.data.generated.stories.annotate import class_of
 from pellucid.data.generated.stories.levels import LEVELS, grammar
 from pellucid.data.generated.stories.lexicon import FAMILIES, PAIRS, RELATIVES, names
 

@@ -9,8 +9,8 @@ import pytest
 
 from pellucid.formats.resolve import open_model
 from pellucid.server.http.limits import Access
-from pellucid.server.openai.app import ServeApp
 from pellucid.server.openai.metrics import EngineLoad
+from pellucid.server.openai.serve import ServeApp
 from pellucid.server.openai.served_model import EngineState, ServedModel, ServingEngine
 from tests.server.served import Served
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pellucid.base.errors import UsageError
+from pellucid.evaluation.calibration.calibrate import CalibrationReport, check_report_output, write_report
 from pellucid.evaluation.calibration.measure import measure_calibration
-from pellucid.evaluation.calibration.report import CalibrationReport, check_report_output, write_report
 from tests.evaluation.calibration.small_predictions import random_states
 
 

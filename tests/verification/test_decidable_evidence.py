@@ -6,7 +6,7 @@ import pytest
 from pellucid.base.dtypes import BY_NAME
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
-from pellucid.verification.evidence import SpanEvidence
+from pellucid.verification.decidable import SpanEvidence
 
 RANDOM = np.random.default_rng(0)
 NOISE = 0.01

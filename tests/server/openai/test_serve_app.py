@@ -9,7 +9,7 @@ import pytest
 
 from pellucid.server.http.app import ShellRoute
 from pellucid.server.http.limits import SECURITY_HEADERS, name_error_type
-from pellucid.server.openai.app import ServeApp
+from pellucid.server.openai.serve import ServeApp
 from tests.server.http.test_limits import REFUSED_HOSTS, REFUSED_ORIGINS
 from tests.server.served import STAND_IN, Served, run_served, save_model
 from tests.server.serving import KEY, Answer, RawClient

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pellucid.base.quantized import QuantizedWeight, Scheme, quantize
-from pellucid.evaluation.quantization import matrix_error
-from pellucid.evaluation.quantization.matrix_error import measure_matrix
+from pellucid.evaluation.quantization import bill
+from pellucid.evaluation.quantization.bill import measure_matrix
 
 
 def test_two_rows_of_eight_bits_by_hand() -> None:
@@ -36,7 +36,7 @@ def test_rows_that_are_measured_apart_add_up(monkeypatch: pytest.MonkeyPatch) ->
     weight = np.random.default_rng(0).normal(size=(10, 64)).astype(np.float32)
     quantized = quantize(weight, Scheme(4, 32))
     whole = measure_matrix("w", weight, quantized, "int4", 0)
-    monkeypatch.setattr(matrix_error, "ROWS", 128)
+    monkeypatch.setattr(bill, "ROWS", 128)
     parts = measure_matrix("w", weight, quantized, "int4", 0)
     assert parts.largest_error == whole.largest_error
     assert parts.relative_error == pytest.approx(whole.relative_error, rel=1e-12)

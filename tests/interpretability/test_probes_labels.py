@@ -3,7 +3,7 @@
 import pytest
 
 from pellucid.data.generated.stories import Annotation, annotate, stories
-from pellucid.interpretability.probe_labels import (
+from pellucid.interpretability.probes import (
     LABELS,
     assign_control_labels,
     label_kinds,

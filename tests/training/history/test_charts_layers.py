@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pellucid.training.history.layers import maps
+from pellucid.training.history.charts import maps
 
 
 def line(step: int, size: float = 1.0) -> dict[str, object]:

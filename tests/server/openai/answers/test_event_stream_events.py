@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.server.openai.answers.events import EventWriter
+from pellucid.server.openai.answers.event_stream import EventWriter
 from pellucid.server.openai.answers.plan import AnswerForm, AnswerPlan, PlannedPrompt
 from pellucid.server.openai.endpoints.chat import CHAT_FORM
 from pellucid.server.openai.endpoints.completions import COMPLETION_FORM

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.formats.resolve import open_model
-from pellucid.server.openai.curl_line import choose_request, make_curl_line
+from pellucid.server.openai.serve import choose_request, make_curl_line
 
 URL = "http://127.0.0.1:8000"
 

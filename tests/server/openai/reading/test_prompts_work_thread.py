@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.reading.work_thread import WorkThread
+from pellucid.server.openai.reading.prompts import WorkThread
 
 
 class Panic(BaseException):

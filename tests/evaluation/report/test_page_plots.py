@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pellucid.evaluation.report.figure_rows import make_figure_rows
-from pellucid.evaluation.report.plots import (
+from pellucid.evaluation.report.page import (
     MOST_POINTS,
     make_plots,
     plot_documents,

@@ -7,9 +7,9 @@ import pytest
 
 from pellucid.data.generated import stories
 from pellucid.data.sources.generated import HELD_OUT
-from pellucid.evaluation import baselines
-from pellucid.evaluation.baselines import TokenCounts
+from pellucid.evaluation import evaluation
 from pellucid.evaluation.documents import EncodedDocument, read_documents
+from pellucid.evaluation.evaluation import TokenCounts
 from tests.evaluation.small_models import make_stories_model
 
 
@@ -47,7 +47,7 @@ def test_documents_apart_are_those_together(monkeypatch: pytest.MonkeyPatch) -> 
     for document in documents:
         apart.add_counts(count(document, vocab_size=9))
     assert (apart.unigram, apart.bigram) == pytest.approx((whole.unigram, whole.bigram))
-    monkeypatch.setattr(baselines, "MOST_PENDING", 40)
+    monkeypatch.setattr(evaluation, "MOST_PENDING", 40)
     assert count(*documents, vocab_size=9).bigram == pytest.approx(whole.bigram)
 
 

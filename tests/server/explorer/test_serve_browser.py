@@ -5,7 +5,7 @@ import webbrowser
 
 import pytest
 
-from pellucid.server.explorer import browser
+from pellucid.server.explorer import serve
 
 
 class Opened(webbrowser.BaseBrowser):
@@ -23,14 +23,14 @@ class Opened(webbrowser.BaseBrowser):
 def display(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(browser.sys, "platform", "linux")
+    monkeypatch.setattr(serve.sys, "platform", "linux")
     monkeypatch.setenv("DISPLAY", ":0")
 
 
 def test_a_browser_that_stays_open_is_not_waited_for(display: None, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Opened("firefox")
     monkeypatch.setattr(webbrowser, "get", lambda: found)
-    assert browser.open_browser("http://127.0.0.1:1/")
+    assert serve.open_browser("http://127.0.0.1:1/")
     found.is_closed.set()
     assert found.addresses == ["http://127.0.0.1:1/"]
 
@@ -39,7 +39,7 @@ def test_a_browser_that_stays_open_is_not_waited_for(display: None, monkeypatch:
 def test_a_text_mode_browser_is_not_used(display: None, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     found = Opened(name)
     monkeypatch.setattr(webbrowser, "get", lambda: found)
-    assert not browser.open_browser("http://127.0.0.1:1/") and not found.addresses
+    assert not serve.open_browser("http://127.0.0.1:1/") and not found.addresses
 
 
 def test_without_a_display_or_a_browser_there_is_none(display: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,10 +47,10 @@ def test_without_a_display_or_a_browser_there_is_none(display: None, monkeypatch
         raise webbrowser.Error("could not locate runnable browser")
 
     monkeypatch.setattr(webbrowser, "get", get)
-    assert not browser.open_browser("http://127.0.0.1:1/")
+    assert not serve.open_browser("http://127.0.0.1:1/")
     monkeypatch.delenv("DISPLAY")
     monkeypatch.setattr(webbrowser, "get", lambda: Opened("firefox"))
-    assert not browser.open_browser("http://127.0.0.1:1/")
+    assert not serve.open_browser("http://127.0.0.1:1/")
 
 
 def test_a_browser_that_fails_does_not_fail_the_server(
@@ -61,4 +61,4 @@ def test_a_browser_that_fails_does_not_fail_the_server(
             raise FileNotFoundError(url)
 
     monkeypatch.setattr(webbrowser, "get", lambda: Missing("firefox"))
-    assert browser.open_browser("http://127.0.0.1:1/")
+    assert serve.open_browser("http://127.0.0.1:1/")

@@ -3,7 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-from pellucid.report.view_page import make_page
+from pellucid.report.view_file import make_page
 from tests.report.full_view import FULL
 
 

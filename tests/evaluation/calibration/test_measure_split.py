@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pellucid.evaluation.calibration.split import BLOCKS, split_predictions
+from pellucid.evaluation.calibration.measure import BLOCKS, split_predictions
 
 
 @pytest.mark.parametrize("count", [2, 3, 10, 31])

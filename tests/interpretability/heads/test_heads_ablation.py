@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pellucid.base.errors import UsageError
-from pellucid.interpretability.heads.ablation import ablate_heads, compute_nll
+from pellucid.interpretability.heads.heads import ablate_heads, compute_nll
 from pellucid.interpretability.runner import Patch, Runner
 from tests.agreement.engines import COVER, IDS, Choice, config_of, text
 from tests.interpretability.planted import PLANTED, REPEATED, make_runners
