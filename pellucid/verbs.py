@@ -1,17 +1,17 @@
 """`pellucid.explain`: where a number came from, of a model on a prompt, of a trace, or of a training run."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pellucid.base.arguments import check_bool, check_function, check_type
 from pellucid.base.errors import UsageError
 from pellucid.base.names import asks_for_heads
-from pellucid.explanation import derive, overview, table
+from pellucid.explanation import derive
 from pellucid.explanation.derive import Derivation, check_limits
 from pellucid.explanation.example_command import propose_command
-from pellucid.explanation.table import IN_PYTHON, More, Slice
+from pellucid.explanation.table import Slice
 from pellucid.explanation.trace import Trace
 from pellucid.explanation.tracing import read_trace, trace
 from pellucid.formats.resolve import is_run, resolve
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pellucid.verification.runs.explain_run import RunNames, RunNumber
 
     Explanation = Derivation | Slice | Trace | Shapes | RunNumber | RunNames | TokenNumber | Ledger
-    """Print it to read it; `explanation_data` gives the same as plain data."""
+    """Print it to read it; `to_lines` and `to_data` give it as text and as plain data."""
 
 
 def explain(
@@ -175,62 +175,3 @@ def _shapes(
             'shows its parameters and cost, `pellucid explain abcd "A B"` numbers.'
         )
     raise UsageError(f"{name} needs a prompt, for example: {propose_command('explain', model)}")
-
-
-def explanation_lines(found: "Explanation", digits: int = 5, more: More = IN_PYTHON) -> Iterable[str]:
-    """Returns an explanation as lines of text; `more` says how to see what was cut."""
-    if isinstance(found, Derivation):
-        return derive.format_lines(found, digits, more)
-    if isinstance(found, Slice):
-        return table.format_lines(found, digits, more=more)
-    if isinstance(found, Trace):
-        return overview.format_overview(found)
-    from pellucid.explanation.shapes import Shapes
-
-    if isinstance(found, Shapes):
-        return found.lines()
-    from pellucid.generation.ledger.explain_token import TokenNumber
-    from pellucid.generation.ledger.ledger import Ledger
-    from pellucid.verification.runs.explain_run import RunNumber
-
-    if isinstance(found, Ledger):
-        return [*str(found).splitlines(), "one token, and on into the model: --token N (token=N in Python)"]
-    if isinstance(found, TokenNumber):
-        return [*found.notes, *explanation_lines(found.found, digits, more)]
-    if isinstance(found, RunNumber):
-        return [*explanation_lines(found.found, digits, more), *found.notes]
-    return found.lines()
-
-
-def explanation_data(found: "Explanation") -> Any:
-    """Returns an explanation as plain data, with numbers in full."""
-    if isinstance(found, Derivation):
-        return derive.to_data(found)
-    if isinstance(found, Slice):
-        return table.to_data(found)
-    if isinstance(found, Trace):
-        return [
-            {
-                "name": name,
-                "shape": list(value.shape),
-                "axes": list(found.about(name).axes),
-                "role": found.tape.roles[name],
-            }
-            for name, value in found.tape.values.items()
-        ]
-    from pellucid.explanation.shapes import Shapes
-
-    if isinstance(found, Shapes):
-        return found.as_data()
-    from pellucid.generation.ledger.explain_token import TokenNumber
-    from pellucid.generation.ledger.file import to_data
-    from pellucid.generation.ledger.ledger import Ledger
-    from pellucid.verification.runs.explain_run import RunNumber
-
-    if isinstance(found, Ledger):
-        return to_data(found)
-    if isinstance(found, TokenNumber):
-        return explanation_data(found.found) | {"token": found.token}
-    return (
-        explanation_data(found.found) | {"run": found.replay} if isinstance(found, RunNumber) else found.data
-    )

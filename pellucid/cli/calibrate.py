@@ -130,7 +130,7 @@ def calibrate(
     if json:
         from pellucid.evaluation.calibration.calibration_file import format_json
 
-        print(format_json(report.as_data()), end="")
+        print(format_json(report.to_data()), end="")
     else:
         from shutil import get_terminal_size
 

@@ -279,15 +279,14 @@ class ChatScreen:
 
     def explain(self, number: int, at: str | None) -> None:
         """Prints where the probability of a token came from, or another number behind it."""
-        from pellucid.explanation.table import More
-        from pellucid.verbs import explanation_lines
+        from pellucid.explanation.more import More
 
         found = self.conversation.explain(number, at, say=self.note)
         here, shell = f"/explain {number} ", f"pellucid explain LEDGER.json --token {number} "
         more = More(
             here, f"depth: /ledger LEDGER.json, {shell}--depth 5", f"{shell}--lines 0", f"{shell}--top "
         )
-        self._print_lines(explanation_lines(found.found, more=more))
+        self._print_lines(found.found.to_lines(more=more))
         if at is None and self.conversation.last is not None:
             last = len(self.conversation.last.request.prompt) + number - 2
             self.note(f"Into the model: {here}logits[t={last},v={found.token['id']}]")

@@ -68,7 +68,7 @@ def compare(
     if json:
         from json import dumps
 
-        print(dumps(report.as_data(), ensure_ascii=False, indent=1))
+        print(dumps(report.to_data(), ensure_ascii=False, indent=1))
     else:
         print(report)
     if not report:

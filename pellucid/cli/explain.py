@@ -152,18 +152,17 @@ class _Progress:
 
 
 def _print(found: Any, at: str | None, digits: int, most: int, json: bool) -> None:
-    from pellucid.explanation.table import IN_A_SHELL
-    from pellucid.verbs import explanation_data, explanation_lines
+    from pellucid.explanation.more import IN_A_SHELL
 
     if json:
         from json import dumps
 
-        print(dumps(explanation_data(found), ensure_ascii=False, indent=1))
+        print(dumps(found.to_data(), ensure_ascii=False, indent=1))
         return
     asked = (at or "").partition("[")[0].strip()
     if at and found.name != asked:
         print(f"{asked} is another name of {found.name}.")
-    lines = list(explanation_lines(found, digits, IN_A_SHELL))
+    lines = list(found.to_lines(digits, IN_A_SHELL))
     for line in lines[: most or None]:
         print(line)
     if most and len(lines) > most:

@@ -272,9 +272,9 @@ def _print_results(
         nonlocal written
         written += 1
         if results is not None:
-            results.write(job.as_data(completion, rate))
+            results.write(job.to_data(completion, rate))
         elif json:
-            print(format_line(job.as_data(completion, rate)), file=out, flush=True)
+            print(format_line(job.to_data(completion, rate)), file=out, flush=True)
         else:
             gap = "\n" if written > 1 else ""
             print(f"{gap}{job.shown if echo else ''}{job.text_of(completion)}", file=out, flush=True)

@@ -53,7 +53,7 @@ def inspect(
         from json import dumps
 
         about = asdict(shown) | (
-            {"probe": done.as_data()} if done else {"probe": None, "why": why} if why else {}
+            {"probe": done.to_data()} if done else {"probe": None, "why": why} if why else {}
         )
         print(dumps(about, ensure_ascii=False, indent=1))
     elif why:

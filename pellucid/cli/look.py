@@ -120,7 +120,7 @@ def look(
     if json:
         from json import dumps
 
-        print(dumps(found.as_data(), ensure_ascii=False, indent=1))
+        print(dumps(found.to_data(), ensure_ascii=False, indent=1))
         return
     if not outputs:
         print(found)

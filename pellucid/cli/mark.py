@@ -58,7 +58,7 @@ def mark(
     if json:
         from json import dumps
 
-        print(dumps(marking.as_data(), ensure_ascii=False, indent=1))
+        print(dumps(marking.to_data(), ensure_ascii=False, indent=1))
     elif hint is not None:
         _print_hint(marking, hint)
     else:

@@ -60,7 +60,7 @@ def print_sweep(
     if json:
         from json import dumps
 
-        print(dumps(result.as_data(), ensure_ascii=False))
+        print(dumps(result.to_data(), ensure_ascii=False))
         return
     console = Console(highlight=False)
     tables = math.ceil(len(result.rows) / max((console.width + 2) // (NARROWEST + 2), 1))

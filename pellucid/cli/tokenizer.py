@@ -195,7 +195,7 @@ def compare(
     if json:
         from json import dumps
 
-        print(dumps(found.as_data(), ensure_ascii=False, indent=1))
+        print(dumps(found.to_data(), ensure_ascii=False, indent=1))
         return
     print(*format_comparison(found, max(shutil.get_terminal_size((80, 24)).columns, 60)), sep="\n")
     for file in outputs:

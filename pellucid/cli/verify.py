@@ -161,4 +161,4 @@ def _print(console: "Console", lines: list[str]) -> None:
 def _print_json(finding: "Finding") -> None:
     from json import dumps
 
-    print(dumps(finding.as_data(), ensure_ascii=False), flush=True)
+    print(dumps(finding.to_data(), ensure_ascii=False), flush=True)

@@ -16,8 +16,9 @@ from pellucid.explanation.cell_arrays import RecordingArray, Top, record_part
 from pellucid.explanation.expression import Cell, Expression, find_operands
 from pellucid.explanation.flatten import can_flatten, find_terms, fold_terms
 from pellucid.explanation.formula import Formula, build_formula, build_sum_formula
+from pellucid.explanation.more import IN_PYTHON, More
 from pellucid.explanation.pieces import format_expression
-from pellucid.explanation.table import IN_PYTHON, More, Slice
+from pellucid.explanation.table import Slice
 from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Index
 from pellucid.reference.tape import Step
@@ -80,7 +81,7 @@ class Derivation:
         return f"the run adds these {count} terms in another order, so the last digits may differ"
 
     def __str__(self) -> str:
-        return escape_controls("\n".join(format_lines(self)))
+        return escape_controls("\n".join(self.to_lines()))
 
     def __repr__(self) -> str:
         operands = f", computed from {', '.join(node.name for node in self.operands[:3])}" * bool(
@@ -95,6 +96,45 @@ class Derivation:
         places = {id(node): i for i, node in enumerate(_walk(self))}
         cut = notebook.line(_format_cut(self, IN_PYTHON))
         return f"{_format_html(self, '', places)}{cut}"
+
+    def to_lines(self, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
+        """Yields the derivation as indented text; `…` marks a number that could be expanded further."""
+        places = {id(node): i for i, node in enumerate(_walk(self))}
+        yield from _format_tree(self, "", "", digits, "", places)
+        if cut := _format_cut(self, more):
+            yield cut
+
+    def to_data(self) -> dict[str, Any]:
+        """Returns the derivation as plain data, numbers in full; a cell shown elsewhere in it says so."""
+        about = self.trace.about(self.name)
+        data: dict[str, Any] = {
+            "at": self.address,
+            "value": _json_number(self.value),
+            "meaning": about.meaning,
+            "role": self.trace.tape.roles[self.name],
+            "tokens": {
+                axis: self.trace.label(self.name, axis, i, self.index)
+                for axis, i in self.trace.places(self.name, self.index)
+            },
+            "also": [
+                {"at": self.trace.address(cell.name, cell.index), "value": _json_number(cell.value)}
+                for cell in self.others
+            ],
+        }
+        if self.shown_at:
+            data["shown_elsewhere"] = True
+        if self.step and self.expression:
+            data |= {
+                "operation": self.step.op.name,
+                "formula": self.formula,
+                "latex": self.formula.to_latex() if self.formula else None,
+                "mathml": self.formula.to_mathml() if self.formula else None,
+                "arithmetic": format_expression(self.expression, 17),
+                "operands": [operand.to_data() for operand in self.operands],
+            }
+            if self.note:
+                data["note"] = self.note
+        return data
 
     def expand(self, step: Step, top: int, flatten: bool = False) -> None:
         """Records this cell's arithmetic, and follows of each name the cell in the largest term; with
@@ -215,14 +255,6 @@ def derive(
 # ---- as text
 
 
-def format_lines(root: Derivation, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
-    """Yields the derivation as indented text; `…` marks a number that could be expanded further."""
-    places = {id(node): i for i, node in enumerate(_walk(root))}
-    yield from _format_tree(root, "", "", digits, "", places)
-    if cut := _format_cut(root, more):
-        yield cut
-
-
 def _format_cut(root: Derivation, more: More) -> str:
     """Returns how to see what was cut; empty where nothing was."""
     ways = {"depth": f"a larger {more.depth}", "lines": more.lines}
@@ -309,42 +341,6 @@ def _format_html(node: Derivation, scope: str, places: dict[int, int]) -> str:
     arithmetic_lines += f"\n({node.note})" * bool(node.note)
     operands = (_format_html(operand, inner, places) for operand in node.operands)
     return notebook.branch(head, (notebook.line(arithmetic_lines), *operands))
-
-
-# ---- as data
-
-
-def to_data(node: Derivation) -> dict[str, Any]:
-    """Returns the derivation as plain data, numbers in full; a cell that is shown elsewhere in it says so."""
-    about = node.trace.about(node.name)
-    data: dict[str, Any] = {
-        "at": node.address,
-        "value": _json_number(node.value),
-        "meaning": about.meaning,
-        "role": node.trace.tape.roles[node.name],
-        "tokens": {
-            axis: node.trace.label(node.name, axis, i, node.index)
-            for axis, i in node.trace.places(node.name, node.index)
-        },
-        "also": [
-            {"at": node.trace.address(cell.name, cell.index), "value": _json_number(cell.value)}
-            for cell in node.others
-        ],
-    }
-    if node.shown_at:
-        data["shown_elsewhere"] = True
-    if node.step and node.expression:
-        data |= {
-            "operation": node.step.op.name,
-            "formula": node.formula,
-            "latex": node.formula.to_latex() if node.formula else None,
-            "mathml": node.formula.to_mathml() if node.formula else None,
-            "arithmetic": format_expression(node.expression, 17),
-            "operands": [to_data(operand) for operand in node.operands],
-        }
-        if node.note:
-            data["note"] = node.note
-    return data
 
 
 def _json_number(value: float) -> float | str:

@@ -16,6 +16,7 @@ from pellucid.base.errors import UsageError
 from pellucid.base.names import describe
 from pellucid.config import ModelConfig
 from pellucid.config.cost import cost, table, total
+from pellucid.explanation.more import IN_PYTHON, More
 from pellucid.explanation.overview import format_tree
 from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Shape
@@ -40,7 +41,8 @@ class Shapes:
         """Returns the shape of every value of the forward pass, by name."""
         return value_shapes(self.config, self.tokens, self.batch) if self.tokens else {}
 
-    def lines(self) -> Iterator[str]:
+    def to_lines(self, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
+        """Yields the parameters by name, with the values or the cost."""
         if not self.tokens:
             yield f"{self.name}: config-only preset; its parameters:"
             yield from format_tree(self.config.parameters())
@@ -52,7 +54,7 @@ class Shapes:
         yield "values:"
         yield from format_tree(self.values())
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Returns the shapes, and without tokens the cost, as plain data."""
         data: dict[str, Any] = {"parameters": {name: list(s) for name, s in self.config.parameters().items()}}
         if self.tokens:
@@ -61,7 +63,7 @@ class Shapes:
         return data | {"cost": {part: asdict(c) for part, c in (costs | {"total": total(costs)}).items()}}
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(self.to_lines())
 
 
 def make_shapes(name: str, config: ModelConfig, tokens: int | None, batch: int | None) -> Shapes:

@@ -15,22 +15,10 @@ import numpy as np
 from pellucid.base import notebook
 from pellucid.base.formatting import escape_controls, format_number
 from pellucid.explanation.address import Address, format_address
+from pellucid.explanation.more import IN_PYTHON, More
 from pellucid.explanation.trace import Trace
 from pellucid.explanation.trace_file import make_labels_entry, make_values_entry
 from pellucid.reference.op import Array
-
-
-class More(NamedTuple):
-    """The options that show what was cut: another part, deeper, all lines, more of the largest entries."""
-
-    at: str
-    depth: str
-    lines: str
-    top: str
-
-
-IN_PYTHON = More("at=", "depth=", "lines=None", "top=")
-IN_A_SHELL = More("--at ", "--depth", "--lines 0", "--top ")
 
 WIDTH = 100
 """Columns of a text that is not printed to a terminal."""
@@ -88,8 +76,36 @@ class Slice:
         sizes = (f"{axis}={size}" for axis, size in zip(axes, shape, strict=True))
         return f"{self.address} [{' '.join(sizes)}]"
 
+    def to_lines(self, digits: int = 5, more: More = IN_PYTHON, width: int | None = None) -> Iterator[str]:
+        """Yields the tables as lines of text of at most `width` columns: by default those of the terminal."""
+        layout = _lay_out(self, digits, width or shutil.get_terminal_size((WIDTH, 24)).columns, more)
+        yield from layout.before
+        for table in layout.tables:
+            if table.title:
+                yield f"{table.title}:"
+            widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)]
+            for row in table.rows:
+                yield "  " + "  ".join(map(str.rjust, row, widths)).rstrip()
+        yield from layout.after
+
+    def to_data(self) -> dict[str, Any]:
+        """Returns the numbers in full, as plain data; a whole value as a trace file stores it."""
+        trace, name = self.trace, self.name
+        about = trace.about(name)
+        fixed = {axis: i for axis, i in zip(about.axes, self.part.index, strict=True) if i is not None}
+        is_whole = self.address == name
+        axes, value = (about.axes, trace.value(name)) if is_whole else (self.axes, self.value)
+        data: dict[str, Any] = {"name": name}
+        if not is_whole:
+            data |= {"at": self.address, "index": fixed}
+            data |= {
+                "tokens": {axis: trace.label(name, axis, i, self.part.index) for axis, i in fixed.items()}
+            }
+        data |= {"shape": list(value.shape), "axes": list(axes), "role": trace.tape.roles[name]}
+        return data | make_labels_entry(trace, name, axes, self.part.index) | make_values_entry(value)
+
     def __str__(self) -> str:
-        return escape_controls("\n".join(format_lines(self)))
+        return escape_controls("\n".join(self.to_lines()))
 
     def __repr__(self) -> str:
         return escape_controls(f"<Slice {self.title}: {_format_totals(self, 5) or 'no numbers'}>", keep="")
@@ -100,36 +116,6 @@ class Slice:
         return "".join(map(notebook.line, layout.before)) + "".join(
             (*tables, *map(notebook.line, layout.after))
         )
-
-
-def format_lines(
-    part: Slice, digits: int = 5, width: int | None = None, more: More = IN_PYTHON
-) -> Iterator[str]:
-    """Yields the tables as lines of text of at most `width` columns: by default those of the terminal."""
-    layout = _lay_out(part, digits, width or shutil.get_terminal_size((WIDTH, 24)).columns, more)
-    yield from layout.before
-    for table in layout.tables:
-        if table.title:
-            yield f"{table.title}:"
-        widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)]
-        for row in table.rows:
-            yield "  " + "  ".join(map(str.rjust, row, widths)).rstrip()
-    yield from layout.after
-
-
-def to_data(part: Slice) -> dict[str, Any]:
-    """Returns the numbers in full, as plain data; a whole value as a trace file stores it."""
-    trace, name = part.trace, part.name
-    about = trace.about(name)
-    fixed = {axis: i for axis, i in zip(about.axes, part.part.index, strict=True) if i is not None}
-    is_whole = part.address == name
-    axes, value = (about.axes, trace.value(name)) if is_whole else (part.axes, part.value)
-    data: dict[str, Any] = {"name": name}
-    if not is_whole:
-        data |= {"at": part.address, "index": fixed}
-        data |= {"tokens": {axis: trace.label(name, axis, i, part.part.index) for axis, i in fixed.items()}}
-    data |= {"shape": list(value.shape), "axes": list(axes), "role": trace.tape.roles[name]}
-    return data | make_labels_entry(trace, name, axes, part.part.index) | make_values_entry(value)
 
 
 # ---- the layout, for text and HTML

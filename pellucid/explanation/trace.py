@@ -1,6 +1,6 @@
 """A trace: a tape together with its model and tokens, so that cells can be shown with their tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from pellucid.base import notebook
 from pellucid.base.formatting import escape_controls, pluralize
 from pellucid.base.names import Name, describe
+from pellucid.explanation.more import IN_PYTHON, More
 from pellucid.reference.op import Array, Index
 from pellucid.reference.tape import ANY_AXES, Tape
 from pellucid.text.tokenizer import show_blanks
@@ -37,15 +38,29 @@ class Trace:
         what = f"{len(self.tape.steps):,} steps, {len(self.tape.values):,} values"
         return escape_controls(f"<Trace{of}{read}: {what}>", keep="")
 
-    def __str__(self) -> str:
+    def to_lines(self, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
+        """Yields every value of the run by name."""
         from pellucid.explanation.overview import format_overview
 
-        return escape_controls("\n".join((repr(self), *format_overview(self))))
+        yield from format_overview(self)
+
+    def to_data(self) -> list[dict[str, Any]]:
+        """Returns the name, shape, axes and role of every value, as plain data."""
+        return [
+            {
+                "name": name,
+                "shape": list(value.shape),
+                "axes": list(self.about(name).axes),
+                "role": self.tape.roles[name],
+            }
+            for name, value in self.tape.values.items()
+        ]
+
+    def __str__(self) -> str:
+        return escape_controls("\n".join((repr(self), *self.to_lines())))
 
     def _repr_html_(self) -> str:
-        from pellucid.explanation.overview import format_overview
-
-        return notebook.branch(repr(self), (notebook.line("\n".join(format_overview(self))),), is_open=False)
+        return notebook.branch(repr(self), (notebook.line("\n".join(self.to_lines())),), is_open=False)
 
     def about(self, name: str) -> Name:
         """Returns the glossary's entry, or a plain one for a value that is not in it."""

@@ -41,7 +41,7 @@ class PromptJob:
         """Returns the text of a completion: ids, each after a space, where there is no other."""
         return completion.text if self.is_text else "".join(f" {id}" for id in completion.ids)
 
-    def as_data(self, completion: Completion, rate: float | None = None) -> dict[str, Any]:
+    def to_data(self, completion: Completion, rate: float | None = None) -> dict[str, Any]:
         """Returns a completion as a JSON line has it; `rate` is in tokens a second."""
         head = {} if self.record.id is None else {"id": self.record.id}
         choice = {"choice": completion.choice} if self.request.sampling.n > 1 else {}

@@ -74,7 +74,7 @@ class SweepRow:
             ends = one.ids and one.ids[-1] in self.stop_ids
             yield list(one.ids[:-1] if ends else one.ids)
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Returns the row as plain data."""
         return {
             "settings": {name: SETTINGS[name].to_plain(value) for name, value in self.settings.items()},
@@ -102,9 +102,9 @@ class SweepResult:
     grammar: str | None
     rows: tuple[SweepRow, ...]
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Returns the result as plain data."""
-        return {"seed": self.seed, "grammar": self.grammar, "rows": [row.as_data() for row in self.rows]}
+        return {"seed": self.seed, "grammar": self.grammar, "rows": [row.to_data() for row in self.rows]}
 
 
 def sweep(

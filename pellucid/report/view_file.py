@@ -39,7 +39,7 @@ class LookRecord:
     views: Sequence[View]
     note: str = ""
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Returns everything as JSON has it; a number that JSON does not have is None."""
         views = [
             {
@@ -98,7 +98,7 @@ def write_look(path: Path, look: LookRecord, force: bool = False) -> None:
         write_figure(path, make_look_figure(look), force)
         return
     if suffix == ".json":
-        text = json.dumps(look.as_data(), ensure_ascii=False, indent=1, allow_nan=False)
+        text = json.dumps(look.to_data(), ensure_ascii=False, indent=1, allow_nan=False)
     else:
         text = make_page(look.model, look.prompts, look.views, look.note)
     with new_file(path, KINDS[suffix], force) as file:

@@ -315,7 +315,7 @@ class RunReport:
         got, wanted = format_apart(self.mismatch.got, self.mismatch.wanted)
         return [f"  the first value that departs from ours: {self.mismatch_at}: theirs {got}, ours {wanted}"]
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Returns what `compare --json` prints; infinities and NaN are strings, which JSON can hold."""
         return {
             "verdict": str(self.verdict),
@@ -380,7 +380,7 @@ class ArraysReport:
             f"different (no program is known, so rounding cannot be separated from a bug)\n  {self.mismatch}"
         )
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Returns what `compare --json` prints for two files of arrays."""
         mismatch = None if self.mismatch is None else str(self.mismatch)
         return {"verdict": str(self.verdict), "values": self.count, "departure": mismatch}

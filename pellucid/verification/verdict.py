@@ -119,7 +119,7 @@ class Finding:
             )
         return lines
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Returns what `verify --json` prints for a check."""
         return {
             **({"model": self.model} if self.model else {}),

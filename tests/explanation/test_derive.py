@@ -11,8 +11,8 @@ import pytest
 
 import pellucid
 from pellucid.base.errors import UsageError
-from pellucid.explanation.derive import derive, explain, format_lines, to_data
-from pellucid.explanation.table import IN_A_SHELL
+from pellucid.explanation.derive import derive, explain
+from pellucid.explanation.more import IN_A_SHELL
 from pellucid.explanation.trace import Trace
 from pellucid.model import Model
 from pellucid.reference.ops.arithmetic import add, power
@@ -113,7 +113,7 @@ def test_a_depth_that_needs_more_lines_says_both(abcd: Model) -> None:
 
 
 def test_a_shell_gets_its_own_options(abcd: Model) -> None:
-    message = list(format_lines(abcd.explain("A B", at="loss", target="C", depth=1), more=IN_A_SHELL))
+    message = list(abcd.explain("A B", at="loss", target="C", depth=1).to_lines(more=IN_A_SHELL))
     assert message[-1].endswith("a larger --depth")
 
 
@@ -192,7 +192,7 @@ def test_aliases_are_explained_as_what_they_name(abcd: Model) -> None:
 
 
 def test_data_holds_the_numbers_in_full(abcd: Model) -> None:
-    data = to_data(abcd.explain("A B", at="probs[t=1,v=2]", depth=1))
+    data = abcd.explain("A B", at="probs[t=1,v=2]", depth=1).to_data()
     share = 1 / (1 + math.exp(-math.sqrt(2)))
     assert data["value"] == pytest.approx(0.5 / (1 + math.exp(1 - 2 * share)), rel=1e-14)
     assert data["tokens"] == {"t": "B", "v": "C"}

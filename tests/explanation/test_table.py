@@ -8,7 +8,8 @@ import pytest
 
 import pellucid
 from pellucid.explanation.derive import explain
-from pellucid.explanation.table import IN_A_SHELL, Slice, format_lines, to_data
+from pellucid.explanation.more import IN_A_SHELL
+from pellucid.explanation.table import Slice
 from pellucid.explanation.trace import Trace
 from pellucid.explanation.trace_file import make_tensor_entry
 from pellucid.reference.tape import Tape
@@ -49,7 +50,7 @@ def part_of(trace: Trace, at: str, top: int = 6, lines: int | None = 40) -> Slic
 
 
 def shown(trace: Trace, at: str, width: int = 100, top: int = 6, lines: int | None = 40) -> list[str]:
-    return list(format_lines(part_of(trace, at, top, lines), width=width))
+    return list(part_of(trace, at, top, lines).to_lines(width=width))
 
 
 def test_a_small_value_is_shown_whole_with_its_tokens() -> None:
@@ -126,7 +127,7 @@ def test_an_option_is_advised_only_where_it_changes_the_text(attention: Trace) -
 
 
 def test_a_shell_gets_its_own_options(attention: Trace) -> None:
-    lines = "\n".join(format_lines(part_of(attention, PATTERN), width=60, more=IN_A_SHELL))
+    lines = "\n".join(part_of(attention, PATTERN).to_lines(width=60, more=IN_A_SHELL))
     assert "--lines 0" in lines and "--at " in lines and "lines=" not in lines
 
 
@@ -146,7 +147,7 @@ def test_every_value_of_every_config_can_be_shown_at_any_width() -> None:
             found = explain(Trace(tape), name, depth=0)
             assert str(found) and len(repr(found)) < 400
             if isinstance(found, Slice):
-                assert list(format_lines(found, width=1)) and found._repr_html_()
+                assert list(found.to_lines(width=1)) and found._repr_html_()
 
 
 def test_numbers_that_are_not_finite_are_shown() -> None:
@@ -158,11 +159,11 @@ def test_numbers_that_are_not_finite_are_shown() -> None:
 
 
 def test_data_of_a_slice_is_the_slice(attention: Trace) -> None:
-    data = to_data(part_of(attention, f"{PATTERN}[h=3,t=it]"))
+    data = part_of(attention, f"{PATTERN}[h=3,t=it]").to_data()
     assert (data["at"], data["axes"], data["shape"]) == (f"{PATTERN}[h=3,t=8]", ["s"], [12])
     assert data["values"] == attention.value(PATTERN)[0, 3, 8].tolist()
     assert data["labels"] == {"s": WORDS} and data["tokens"]["t"] == "Ġit"
-    whole = to_data(part_of(attention, PATTERN))
+    whole = part_of(attention, PATTERN).to_data()
     assert whole == {"name": PATTERN} | make_tensor_entry(attention, PATTERN)
 
 

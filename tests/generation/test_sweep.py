@@ -37,7 +37,7 @@ def test_every_row_has_the_same_seed_also_where_none_is_given(model: Model) -> N
     result = sweep(model, "the", {"temperature": [1.5, 1.5]}, max_new_tokens=6, n=2)
     first, second = result.rows
     assert first.completions == second.completions and len(first.completions) == 2
-    assert result.as_data()["rows"][0]["texts"][0] == first.text
+    assert result.to_data()["rows"][0]["texts"][0] == first.text
 
 
 def test_the_statistics_are_those_of_the_tokens() -> None:

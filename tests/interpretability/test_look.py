@@ -24,7 +24,7 @@ def test_both_engines_show_the_same_numbers(kind: str) -> None:
         pellucid.look(model, "A B", show=kind, path=path, **settings) for path in ("eager", "reference")
     )
     assert str(fast[kind].title) == str(slow[kind].title)
-    assert_close(fast.as_data()["views"], slow.as_data()["views"])
+    assert_close(fast.to_data()["views"], slow.to_data()["views"])
 
 
 def assert_close(one: object, other: object) -> None:
@@ -47,7 +47,7 @@ def assert_close(one: object, other: object) -> None:
 def test_a_token_is_named_by_its_text_or_its_id() -> None:
     by_text = pellucid.look("abcd", "A B", show="attribution", token="C", against="A")
     by_id = pellucid.look("abcd", [0, 1], show="attribution", token=2, against=0)
-    assert by_text.as_data() == by_id.as_data()
+    assert by_text.to_data() == by_id.to_data()
     assert by_text["attribution"].data["token"] == 2
 
 
@@ -82,7 +82,7 @@ def test_without_a_prompt_a_view_reads_a_text_of_its_own_and_says_so_first(kind:
         assert not found.note and found.prompts == []
         return
     words = "No prompt was given, so this is about a text of its own: A B C D"
-    assert str(found).splitlines()[0] == words == found.as_data()["note"]
+    assert str(found).splitlines()[0] == words == found.to_data()["note"]
     assert found.prompts == [["A", "B", "C", "D"]]
     found.save(tmp_path / "look.html")
     assert words in (tmp_path / "look.html").read_text("utf-8") and words in found._repr_html_()

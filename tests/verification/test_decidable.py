@@ -70,7 +70,7 @@ def test_a_mistake_that_hidden_states_cannot_decide_names_the_value_that_would(
         first, *lines = str(done).splitlines()
         assert first.startswith("no bug seen; these mistakes could hide: ") and value in lines[0]
         assert any(line.startswith(f"  {value} would show: ") for line in lines), str(done)
-        assert done.as_data()["record"] == values_to_record(done)
+        assert done.to_data()["record"] == values_to_record(done)
         named = compare_run(type, BUGS[bug])  # everything is recorded, the named value among it
         assert named.verdict in (Verdict.BUG, Verdict.LOW_PRECISION), str(named)
 
@@ -134,7 +134,7 @@ def test_of_a_right_model_recorded_only_at_its_logits_no_bug_is_seen(type: str) 
     assert done.verdict is Verdict.NO_BUG_SEEN and done
     first, second, *_ = str(done).splitlines()
     assert first.startswith("no bug seen; these mistakes could hide: ") and "blocks.*.attn.q_rot" in second
-    assert "RoPE positions counted from 1" in done.as_data()["undecided"]["blocks.*.attn.q_rot"]
+    assert "RoPE positions counted from 1" in done.to_data()["undecided"]["blocks.*.attn.q_rot"]
 
 
 @pytest.mark.parametrize("bug", ["mask without the diagonal", "rope omitted"])

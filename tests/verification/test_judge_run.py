@@ -315,7 +315,7 @@ def test_a_name_that_only_our_other_engine_has_is_a_bug_at_that_name() -> None:
     done = judge_run(tape, recorded, is_ours=True)
     assert [bug.name for bug in done.bugs] == ["blocks.0.attn.q_lost"]
     assert done.summarize().at == "blocks.0.attn.q_lost" and "the program has none" in str(done)
-    assert done.as_data()["at"] == "blocks.0.attn.q_lost"
+    assert done.to_data()["at"] == "blocks.0.attn.q_lost"
     wrong = recorded | {"logits": RecordedValue(2 * tape["logits"])}
     assert judge_run(tape, wrong, is_ours=True).bugs[0].name == "logits"
     assert judge_run(tape, recorded, is_ours=True, only="logits").verdict == "equal"

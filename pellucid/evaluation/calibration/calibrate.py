@@ -395,7 +395,7 @@ class CalibrationReport:
     def figure(self) -> Figure:
         return make_figure_of(self.calibrations)
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         return to_data(self.calibrations, self.data)
 
 

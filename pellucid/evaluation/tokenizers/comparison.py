@@ -59,7 +59,7 @@ class TokenizerUse:
         total = self.total
         return None if self.unembedding is None else self.unembedding.flops * total.tokens / total.bytes
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         cost = self.unembedding
         layer = None
         if cost is not None:
@@ -82,12 +82,12 @@ class TokenizerComparison:
 
     tokenizers: Sequence[TokenizerUse]
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Returns all numbers as plain data, for JSON."""
         return {
             "format": "pellucid-tokenizer-comparison",
             "version": 1,
-            "tokenizers": [one.as_data() for one in self.tokenizers],
+            "tokenizers": [one.to_data() for one in self.tokenizers],
         }
 
     def __str__(self) -> str:

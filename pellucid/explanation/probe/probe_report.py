@@ -87,7 +87,7 @@ class Probe:
         found = [one.difference.limit for one in some if 0 < one.difference.limit < math.inf]
         return (min(found), max(found)) if found else (math.inf, math.inf)
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Returns plain data; what is not finite is None."""
 
         def finite(x: float) -> float | None:

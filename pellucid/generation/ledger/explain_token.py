@@ -6,7 +6,7 @@ the prompt and each new token had left them. The labels of the axis s say which.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from pellucid.base.formatting import format_number, pluralize
 from pellucid.base.names import asks_for_heads
 from pellucid.explanation import derive
 from pellucid.explanation.derive import Derivation
+from pellucid.explanation.more import IN_PYTHON, More
 from pellucid.explanation.table import Slice
 from pellucid.explanation.trace import Trace
 from pellucid.generation.constraints import compile_constraint
@@ -42,6 +43,15 @@ class TokenNumber:
     @property
     def name(self) -> str:
         return self.found.name
+
+    def to_lines(self, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
+        """Yields the notes, then the number's own lines."""
+        yield from self.notes
+        yield from self.found.to_lines(digits, more)
+
+    def to_data(self) -> dict[str, Any]:
+        """Returns the number's own data, with the token."""
+        return self.found.to_data() | {"token": self.token}
 
     def __str__(self) -> str:
         return "\n".join((*self.notes, str(self.found)))

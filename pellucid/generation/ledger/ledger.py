@@ -1,13 +1,16 @@
 """The ledger of a generated text: printed as a table, saved as a file, shown as a page, replayed."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from pellucid.base.arguments import check_bool, check_int, check_path
 from pellucid.base.formatting import escape_controls, pluralize
+from pellucid.explanation.more import IN_PYTHON, More
 from pellucid.generation.ledger.content import LedgerRecord
-from pellucid.generation.ledger.file import check_ledger_output, read_ledger, write_ledger
+from pellucid.generation.ledger.file import check_ledger_output, read_ledger, to_data, write_ledger
 from pellucid.generation.ledger.page import check_page_output, make_page, write_page
 from pellucid.generation.ledger.replay import LedgerReplay, replay_ledger
 from pellucid.generation.ledger.text import format_ledger
@@ -41,6 +44,15 @@ class Ledger(LedgerRecord):
     def why(self, token: int, choice: int = 0) -> str:
         """Returns how one token was chosen, as text. Tokens are numbered from 1."""
         return "\n".join(format_token(self, check_int("token", token), check_int("choice", choice)))
+
+    def to_lines(self, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
+        """Yields the ledger as lines of text, and how to follow one token."""
+        yield from str(self).splitlines()
+        yield "one token, and on into the model: --token N (token=N in Python)"
+
+    def to_data(self) -> dict[str, Any]:
+        """Returns the ledger as its file holds it."""
+        return to_data(self)  # type: ignore[no-any-return]
 
     def replay(self) -> LedgerReplay:
         """Recomputes every draw, from the seed, and what else follows from the recorded numbers."""

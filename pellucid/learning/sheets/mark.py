@@ -48,7 +48,7 @@ class MarkedBox:
     note: str = ""
     mistakes: tuple[FittingMistake, ...] = ()
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Returns the box as JSON data; a number that JSON does not have is its text."""
         data = {
             "key": self.box.key,
@@ -99,12 +99,12 @@ class Marking:
     def first_wrong(self) -> MarkedBox | None:
         return next((marked for marked in self.boxes if marked.grade is Grade.WRONG), None)
 
-    def as_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """Returns the marking as JSON data."""
         return {
             "title": self.sheet.title,
             "totals": {str(grade): count for grade, count in self.counts.items()},
-            "boxes": [marked.as_data() for marked in self.boxes],
+            "boxes": [marked.to_data() for marked in self.boxes],
             "failed_checks": [
                 {"keys": list(failed.check.keys), "sum": failed.text, "wanted": failed.check.sum}
                 for failed in self.failed

@@ -12,6 +12,7 @@ from pellucid.base.errors import AddressError, UsageError
 from pellucid.base.formatting import format_number
 from pellucid.explanation.address import Address, parse
 from pellucid.explanation.derive import Derivation, explain
+from pellucid.explanation.more import IN_PYTHON, More
 from pellucid.explanation.overview import format_tree
 from pellucid.explanation.table import Slice
 from pellucid.explanation.trace import Trace
@@ -43,6 +44,15 @@ class RunNumber:
         """Whether a number of this update does not follow from the run's own numbers before it."""
         return self.replay.get("verdict") == Verdict.BUG
 
+    def to_lines(self, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
+        """Yields the number's own lines, then the notes."""
+        yield from self.found.to_lines(digits, more)
+        yield from self.notes
+
+    def to_data(self) -> dict[str, Any]:
+        """Returns the number's own data, with how it was replayed."""
+        return self.found.to_data() | {"run": self.replay}
+
     def __str__(self) -> str:
         return "\n".join((str(self.found), *self.notes))
 
@@ -54,7 +64,12 @@ class RunNames:
     folder: Path
     data: dict[str, Any]
 
-    def lines(self) -> Iterator[str]:
+    def to_data(self) -> dict[str, Any]:
+        """Returns the names and what the run has of them, as plain data."""
+        return self.data
+
+    def to_lines(self, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
+        """Yields how far the run came, and the names."""
         data = self.data
         updates = f"{data['updates']:,} of {data['steps']:,} updates"
         yield f"{self.folder}: {updates}, {data['optimizer']['kind']}"
@@ -65,7 +80,7 @@ class RunNames:
         yield from format_tree({name: tuple(shape) for name, shape in data["parameters"].items()})
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(self.to_lines())
 
 
 def explain_run(

@@ -33,7 +33,7 @@ def test_a_model_is_calibrated_by_its_name_or_at_hand(text: Path, tmp_path: Path
     at_hand = model.calibrate([str(text)], **FEW)
     assert named.calibrations[0].before.nll == at_hand.calibrations[0].before.nll
     assert named.fitted_temperature == at_hand.fitted_temperature
-    assert "fitted T" in str(named) and named.as_data()["data"] == [str(text)]
+    assert "fitted T" in str(named) and named.to_data()["data"] == [str(text)]
 
 
 def test_the_numbers_are_those_of_transformers_logits(text: Path, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_rounded_weights_and_further_models_are_rows_of_one_report(text: Path) -
     nll = [each.before.nll.value for each in report.calibrations]
     assert nll[4] == nll[0] != nll[1] != nll[2]
     assert abs(nll[1] - nll[0]) < abs(nll[2] - nll[0])
-    assert report.as_data()["window"] == 16
+    assert report.to_data()["window"] == 16
     units = [set(each.split.units[each.split.is_fit]) for each in report.calibrations]
     assert units[0] == units[1] == units[2]
 
@@ -85,7 +85,7 @@ def test_temperature_scaling_never_raises_the_nll_of_what_it_was_fitted_on(text:
 def test_a_report_is_written_as_numbers_pictures_and_steps(text: Path, tmp_path: Path) -> None:
     outputs = [tmp_path / f"a.{end}" for end in ("json", "svg", "html")]
     report = make_model().calibrate(text, output=outputs, trace=tmp_path / "steps.json", **FEW)
-    assert json.loads(outputs[0].read_text()) == json.loads(json.dumps(report.as_data()))
+    assert json.loads(outputs[0].read_text()) == json.loads(json.dumps(report.to_data()))
     assert b"<svg" in outputs[1].read_bytes() and b"<html" in outputs[2].read_bytes()
     found = pellucid.explain(tmp_path / "steps.json", at="ece")
     assert found.value == pytest.approx(report.calibrations[0].before.ece.value)

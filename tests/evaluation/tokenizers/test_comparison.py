@@ -72,7 +72,7 @@ def test_a_tokenizer_without_an_unknown_token_has_none_and_refuses_documents(tex
     assert plain.total.refused_documents == 1 and complete.total.refused_documents == 0
     with pytest.raises(TokenError):
         characters.encode(Path(texts[0]).read_text())
-    data = plain.as_data()
+    data = plain.to_data()
     assert (data["unknown_tokens"], data["documents_refused"]) == (0, 1)
 
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
 
 def test_the_data_is_json_with_a_format_number(texts: list[str]) -> None:
     words = train("words", [STORY], 50)
-    data = compare_tokenizers([TokenizerInput("words", words)], texts).as_data()
+    data = compare_tokenizers([TokenizerInput("words", words)], texts).to_data()
     again = json.loads(json.dumps(data, allow_nan=False))
     assert (again["format"], again["version"]) == ("pellucid-tokenizer-comparison", 1)
     scripts = again["tokenizers"][0]["scripts"].values()

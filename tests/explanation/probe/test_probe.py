@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_as_data_every_number_is_finite_or_none() -> None:
-    data = probe_model(train(**ROPE), "a b c d e f").as_data()
+    data = probe_model(train(**ROPE), "a b c d e f").to_data()
     assert data["tokens"] == 5 and data["verdict"] == "cannot tell"
     assert all(one["standard_error"] is None for one in data["alternatives"])
 

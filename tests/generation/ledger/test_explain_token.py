@@ -12,7 +12,7 @@ from pellucid.explanation.derive import Derivation
 from pellucid.generation.ledger.explain_token import TokenNumber, explain_token
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.model import Model
-from pellucid.verbs import explain, explanation_data, explanation_lines
+from pellucid.verbs import explain
 from tests.generation.ledger.test_make import generate
 
 
@@ -48,7 +48,7 @@ def test_the_logit_is_followed_into_the_blocks(ledger: Ledger, model: Model) -> 
 
 def test_keys_say_when_they_were_computed(ledger: Ledger, model: Model) -> None:
     found = explain_token(ledger, 3, "blocks.0.attn.pattern[h=0,t=3]", model=model)
-    text = "\n".join(explanation_lines(found))
+    text = "\n".join(found.to_lines())
     assert "s=0 A (prompt)" in text and "(token 2)" in text
 
 
@@ -84,10 +84,10 @@ def test_a_ledger_file_is_explained_by_its_path(ledger: Ledger, tmp_path: Path) 
     ledger.save(tmp_path / "a.json")
     found = explain(tmp_path / "a.json", token=2)
     assert isinstance(found, TokenNumber)
-    assert explanation_data(found)["token"]["token"] == 2
+    assert found.to_data()["token"]["token"] == 2
     assert str(found).startswith("token 2 of choice 0")
     assert explain(tmp_path / "a.json") == ledger
-    assert next(iter(explanation_lines(ledger))).startswith("model")
+    assert next(iter(ledger.to_lines())).startswith("model")
 
 
 @pytest.mark.parametrize(

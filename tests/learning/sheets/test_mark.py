@@ -147,7 +147,7 @@ def test_the_learners_own_sign_decides_a_condition() -> None:
 def test_a_number_that_has_no_value_is_marked_and_the_rest_too() -> None:
     marks = find_unusual(answer(P0="-0.3318", L="1.1"))
     assert marks["P0"] is WRONG and marks["L"] is ROUNDING
-    assert json.dumps(mark_sheet(answer(P0="-0.3318")).as_data(), allow_nan=False)
+    assert json.dumps(mark_sheet(answer(P0="-0.3318")).to_data(), allow_nan=False)
 
 
 def test_a_box_that_is_printed_is_not_asked() -> None:
@@ -281,11 +281,11 @@ def test_totals_count_each_verdict() -> None:
     marking = mark_sheet(answer(E0="1.7487", T="5.0688", P0="0.345", P1="", Z="x", L="9"))
     assert marking.counts == {RIGHT: 2, FROM_YOURS: 2, ROUNDING: 0, WRONG: 2, OPEN: 1, UNREADABLE: 1}
     assert marking.first_wrong is not None and marking.first_wrong.box.key == "E0"
-    assert marking.as_data()["totals"]["right from your numbers"] == 2
+    assert marking.to_data()["totals"]["right from your numbers"] == 2
 
 
 def test_json_has_the_verdicts_and_only_what_is_there() -> None:
-    data = mark_sheet(answer(L="0.4791")).as_data()["boxes"]
+    data = mark_sheet(answer(L="0.4791")).to_data()["boxes"]
     assert data[-1]["mistakes"] == [{"name": "logarithm to base 10", "place": ""}]
     assert data[0] == {
         "key": "E0", "symbol": "E0", "answer": "1.6487", "verdict": "right", "wanted": SHEET.key["E0"],

@@ -178,7 +178,7 @@ def mark_anything(configs: Iterable[str], count: int) -> None:
     ]
     for _ in range(count):
         marking = mark_sheet(distort(draw.choice(sheets), draw))
-        json.dumps(marking.as_data(), allow_nan=False)
+        json.dumps(marking.to_data(), allow_nan=False)
         for marked in draw.sample(marking.boxes, min(5, len(marking.boxes))):
             assert all(make_hint(marking, marked, stage) for stage in STAGES)
 

@@ -267,7 +267,7 @@ def test_the_page_has_a_row_for_every_check_of_a_run() -> None:
 
 def test_a_check_says_what_it_trusts(run: Path) -> None:
     finding = next(check for check in CHECKS if check.name == "log figures").run(RunSubject(run))
-    assert finding.as_data()["trusts"].startswith("the logged losses")
+    assert finding.to_data()["trusts"].startswith("the logged losses")
     assert any("trusts the logged losses" in line for line in finding.lines(is_verbose=True))
     assert all(check.trusts and not check.trusts.endswith(".") for check in CHECKS)
 
