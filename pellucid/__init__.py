@@ -29,15 +29,23 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
     from pellucid.evaluation.calibration.calibrate import calibrate
     from pellucid.evaluation.evaluate import evaluate
     from pellucid.evaluation.quantization.quantize import quantize
+    from pellucid.evaluation.score import score
     from pellucid.evaluation.tokenizers.compare import compare_tokenizers
+    from pellucid.explanation.trace import Trace
     from pellucid.explanation.tracing import trace
+    from pellucid.formats.fetch import get
+    from pellucid.generation.chat import chat
+    from pellucid.generation.conversation import Conversation
+    from pellucid.generation.generate import generate
     from pellucid.generation.request import Request
     from pellucid.generation.scheduler import Engine
     from pellucid.generation.settings.sampling import Sampling
     from pellucid.interpretability.look import look
-    from pellucid.model import Model, load
+    from pellucid.model import Model, load, save
     from pellucid.reference.tape import Tape
-    from pellucid.server.explorer.export import make_page
+    from pellucid.server.explorer.export import explore
+    from pellucid.text.tokenizer import Tokenizer
+    from pellucid.training.run import Run
     from pellucid.training.train import train
     from pellucid.verbs import explain
     from pellucid.verification.checks.catalogue import verify
@@ -48,6 +56,7 @@ __version__ = "0.2.0"
 __all__ = [
     "AddressError",
     "ConfigError",
+    "Conversation",
     "Engine",
     "FileError",
     "Model",
@@ -56,23 +65,31 @@ __all__ = [
     "RankError",
     "Request",
     "ResourceError",
+    "Run",
     "Sampling",
     "Tape",
     "TapeError",
     "TokenError",
+    "Tokenizer",
+    "Trace",
     "UsageError",
     "calibrate",
+    "chat",
     "compare",
     "compare_tokenizers",
     "edit",
     "evaluate",
     "explain",
+    "explore",
+    "generate",
+    "get",
     "load",
     "look",
-    "make_page",
     "ops",
     "quantize",
     "record",
+    "save",
+    "score",
     "trace",
     "train",
     "verify",
@@ -85,7 +102,7 @@ _HOMES = {
     "pellucid.verification.checks.itself": ("verify_self",),
     "pellucid.config": ("ModelConfig",),
     "pellucid.base.errors": tuple(name for name in __all__ if name.endswith("Error")),
-    "pellucid.server.explorer.export": ("make_page",),
+    "pellucid.server.explorer.export": ("explore",),
     "pellucid.generation.scheduler": ("Engine",),
     "pellucid.generation.request": ("Request",),
     "pellucid.generation.settings.sampling": ("Sampling",),
@@ -94,12 +111,20 @@ _HOMES = {
     "pellucid.verification.compare": ("compare",),
     "pellucid.verbs": ("explain",),
     "pellucid.interpretability.look": ("look",),
-    "pellucid.model": ("Model", "load"),
+    "pellucid.model": ("Model", "load", "save"),
     "pellucid.explanation.tracing": ("trace",),
     "pellucid.evaluation.evaluate": ("evaluate",),
     "pellucid.evaluation.calibration.calibrate": ("calibrate",),
     "pellucid.evaluation.quantization.quantize": ("quantize",),
     "pellucid.evaluation.tokenizers.compare": ("compare_tokenizers",),
+    "pellucid.explanation.trace": ("Trace",),
+    "pellucid.formats.fetch": ("get",),
+    "pellucid.generation.chat": ("chat",),
+    "pellucid.generation.generate": ("generate",),
+    "pellucid.generation.conversation": ("Conversation",),
+    "pellucid.evaluation.score": ("score",),
+    "pellucid.training.run": ("Run",),
+    "pellucid.text.tokenizer": ("Tokenizer",),
     "pellucid.training.train": ("train",),
 }
 """The public names of each module."""

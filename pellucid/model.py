@@ -55,30 +55,57 @@ if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from torch import Tensor
     from torch import device as Device
     from torch import dtype as Dtype
+    from torch.nn import Module
 
     from pellucid.engine.quantized_tensor import QuantizedTensor
     from pellucid.engine.transformer import Transformer
     from pellucid.evaluation.calibration.calibrate import calibrate
     from pellucid.evaluation.continuations import loglikelihood
     from pellucid.evaluation.evaluate import evaluate
-    from pellucid.evaluation.score import score
+    from pellucid.evaluation.quantization.quantize import quantize
+    from pellucid.evaluation.score import loss, score
     from pellucid.explanation.tracing import trace
     from pellucid.generation.chat import chat, chat_prompt
     from pellucid.generation.generate import astream, generate, generate_ids, stream
+    from pellucid.interpretability.look import look
+    from pellucid.server.explorer.export import explore
     from pellucid.verbs import explain
+    from pellucid.verification.checks.catalogue import verify
+    from pellucid.verification.compare import compare
 
 VERBS = {
     "pellucid.evaluation.calibration.calibrate": ("calibrate",),
     "pellucid.evaluation.continuations": ("loglikelihood",),
     "pellucid.evaluation.evaluate": ("evaluate",),
-    "pellucid.evaluation.score": ("score",),
+    "pellucid.evaluation.quantization.quantize": ("quantize",),
+    "pellucid.evaluation.score": ("loss", "score"),
     "pellucid.explanation.tracing": ("trace",),
     "pellucid.generation.chat": ("chat", "chat_prompt"),
     "pellucid.generation.generate": ("astream", "generate", "generate_ids", "stream"),
+    "pellucid.interpretability.look": ("look",),
+    "pellucid.server.explorer.export": ("explore",),
     "pellucid.verbs": ("explain",),
+    "pellucid.verification.checks.catalogue": ("verify",),
+    "pellucid.verification.compare": ("compare",),
 }
 """The functions of a model that are its methods too: `model.evaluate(data)` is `evaluate(model, data)`. They
 stand in rooms above this one, and each is imported when it is first asked for."""
+
+
+ELSEWHERE = {
+    "batch_decode": "decode",
+    "eos_token_id": "eos_ids",
+    "forward": "logits",
+    "push_to_hub": "save_pretrained",
+    "run_with_cache": "trace",
+    "run_with_hooks": "trace, and pellucid.edit",
+    "state_dict": "weights",
+    "stop": "eos_ids",
+    "to_string": "decode",
+    "to_tokens": "encode",
+    "tokenize": "encode",
+}
+"""Names of other libraries, and what a `Model` calls it."""
 
 
 class Model:
@@ -107,13 +134,18 @@ class Model:
     @classmethod
     def from_pretrained(
         cls,
-        name: str | os.PathLike[str],
+        name: "str | os.PathLike[str] | Module",
         *,
         device: str = "cpu",
         dtype: "str | Dtype" = "float32",
         weights: str | None = None,
     ) -> "Model":
         """Returns what `pellucid.load` returns, under the name that other libraries use."""
+        if not isinstance(name, str | os.PathLike):
+            from pellucid.formats.huggingface.module import is_module, read_module
+
+            if is_module(name):
+                return cls(read_module(name), *check_engine(device, dtype), check_weights(weights))
         if not isinstance(name, str) or name:  # `open_model` says what an empty name could be
             name = check_path("name", name)
         check_engine(device, dtype)
@@ -149,6 +181,11 @@ class Model:
         weights = {name: value.detach().numpy() for name, value in drawn.named_parameters()}
         nowhere = Provenance(Path(os.devnull) / "new", "memory", "pellucid", dict.fromkeys(weights, "F32"), 0)
         return cls(Pretrained("new", config, weights, tokenizer, nowhere), *asked)
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises, with the name that is meant where other libraries call it so."""
+        meant = f"; `{ELSEWHERE[name]}` is what it is called here" if name in ELSEWHERE else ""
+        raise AttributeError(f"a Model has no {name!r}{meant}")
 
     def __repr__(self) -> str:
         count = parameter_count(self.config.parameters())
@@ -289,13 +326,13 @@ class Model:
         return ids
 
     def decode_stream(
-        self, prompt: Prompt, tokens: Iterable[int], stop: Collection[int] | None = None
+        self, prompt: Prompt, tokens: Iterable[int], eos_ids: Collection[int] | None = None
     ) -> Iterator[str]:
         """Yields the text of tokens that follow a prompt, without those that end it; a piece for each token.
 
         A model may have more rows than its tokenizer has tokens; the rest have no text."""
         decoder, readable = self.tokenizer.decode_stream(), self.tokenizer.vocab_size
-        ending = self.stop if stop is None else check_int_list("stop", stop)
+        ending = self.eos_ids if eos_ids is None else check_int_list("eos_ids", eos_ids)
         for id in self.encode(prompt):  # a first word may need a blank before it
             decoder.feed(id)
         following = check_iterator("tokens", tokens, "token ids, in a list or as they come")
@@ -307,6 +344,15 @@ class Model:
             yield decoder.end()
 
         return decode()
+
+    def decode(self, ids: Any) -> str:
+        """Returns the text of token ids, in a list or an array.
+
+        >>> import pellucid
+        >>> pellucid.load("abcd").decode([0, 1])
+        'A B'
+        """
+        return self.tokenizer.decode(check_ids(ids, "ids"))
 
     def token(self, id: int) -> str:
         """Returns one token as text; its number where there is no tokenizer."""
@@ -325,15 +371,15 @@ class Model:
         return [self.label(id) for id in range(self.config.vocab_size)]
 
     @property
-    def stop(self) -> list[int]:
+    def eos_ids(self) -> list[int]:
         """The ids of the tokens that end a text."""
         return self.pretrained.eos_ids
 
     # ---- the fast engine
 
-    def logits(self, ids: Any) -> "Tensor":
-        """Returns the logits [T V] of a list of ids, or [B T V] of several: NaN after the end of the shorter
-        ones.
+    def logits(self, prompt: Any) -> "Tensor":
+        """Returns the logits [T V] of a text or a list of ids, or [B T V] of several: NaN after the end of
+        the shorter ones.
 
         >>> import pellucid
         >>> pellucid.load("abcd").logits([[1, 2], [3]])[1]
@@ -342,9 +388,9 @@ class Model:
         """
         import torch
 
-        check_length(ids, self.config.context_length)
-        rows, single = split_prompts(check_prompt(ids, "ids"))
-        batch = list(map(check_ids, rows))
+        check_length(prompt, self.config.context_length)
+        rows, single = split_prompts(check_prompt(prompt))
+        batch = [self.encode(row) if isinstance(row, str) else check_ids(row) for row in rows]
         if not all(batch):
             raise TokenError(NOT_IDS)
         longest, device = max(map(len, batch)), self.module.device
@@ -385,7 +431,8 @@ class Model:
         calibrate, evaluate, loglikelihood, score = calibrate, evaluate, loglikelihood, score
         astream, generate, generate_ids, stream = astream, generate, generate_ids, stream
         chat, chat_prompt = chat, chat_prompt
-        explain, trace = explain, trace
+        compare, explain, explore, look, trace, verify = compare, explain, explore, look, trace, verify
+        loss, quantize = loss, quantize
 
     # ---- files
 
@@ -439,7 +486,7 @@ attach(Model, VERBS)
 
 
 def load(
-    name: str | os.PathLike[str],
+    name: "str | os.PathLike[str] | Module",
     *,
     device: str = "cpu",
     dtype: "str | Dtype" = "float32",
@@ -448,7 +495,8 @@ def load(
     """Returns a model with its weights.
 
     `name` is a folder (Pellucid's or Hugging Face's), a run or its folder, a `.gguf` or `.toml` file, the
-    name of a fetched model ("smollm2") or of the teaching model ("abcd"). `device` and `dtype` are those of
+    name of a fetched model ("smollm2") or of the teaching model ("abcd"); or a module of `transformers` of a
+    family that folders may have. `device` and `dtype` are those of
     the fast engine; the specification always computes in float64. `weights` quantizes the matrices, "int8"
     or "int4", or holds them as the file has them, "file": a GGUF's own blocks. Without it they are floats, or
     what a folder of quantized weights holds.
@@ -458,6 +506,18 @@ def load(
     <Model abcd: 28 parameters, float64 on cpu>
     """
     return Model.from_pretrained(name, device=device, dtype=dtype, weights=weights)
+
+
+def save(model: Model | str | os.PathLike[str], /, folder: str | Path, force: bool = False) -> None:
+    """Writes a model as our model folder; `force` replaces one that is there.
+
+    >>> import pathlib, tempfile, pellucid
+    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "mine"
+    >>> pellucid.save("abcd", folder)
+    >>> pellucid.load(folder).generate("A B", max_new_tokens=2)
+    ' B B'
+    """
+    to_model(model).save(folder, force)
 
 
 def to_model(model: Model | str | os.PathLike[str]) -> Model:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import typer.main
 from choices_page import choices_files
 from explorer_page import explorer_page
 from generation_page import generation_page, run_examples
@@ -27,7 +26,7 @@ from server_page import server_page
 
 from pellucid.base import names as glossary_names
 from pellucid.base.names import LETTERS, PARAMETERS_AND_VALUES, Name
-from pellucid.cli.app import EXIT_CODES, leaf_commands, make_app
+from pellucid.cli.app import EXIT_CODES, command_tree, leaf_commands
 from pellucid.cli.examples import EXAMPLES
 from pellucid.config import ModelConfig
 from pellucid.explanation.formula import build_formula
@@ -123,7 +122,7 @@ def commands() -> Iterator[str]:
     yield "## Exit codes\n\n| code | meaning |\n|---|---|"
     yield from (f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
     yield "\nA run that a signal ended has saved a checkpoint; `train --resume RUN` goes on from there.\n"
-    for name, command in leaf_commands(typer.main.get_command(make_app())):
+    for name, command in leaf_commands(command_tree()):
         arguments = " ".join(
             p.human_readable_name if p.required else f"[{p.human_readable_name}]"
             for p in command.params

@@ -29,12 +29,13 @@ def python_page(text: str) -> str:
 def methods() -> Iterator[str]:
     """A line for every public method and property of `Model`."""
     yield "| method | what it does |\n|---|---|"
-    for name, member in vars(pellucid.Model).items():
+    for name, member in list(vars(pellucid.Model).items()):
         if name.startswith("_"):
             continue
         is_value = isinstance(member, property | functools.cached_property)
-        call = name if is_value else f"{name}({_parameters(getattr(pellucid.Model, name))})"
-        summary = " ".join((inspect.getdoc(member) or "").partition("\n\n")[0].split())
+        shown = member if is_value else getattr(pellucid.Model, name)
+        call = name if is_value else f"{name}({_parameters(shown)})"
+        summary = " ".join((inspect.getdoc(shown) or "").partition("\n\n")[0].split())
         yield f"| `{call}` | {summary} |"
 
 

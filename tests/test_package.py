@@ -16,22 +16,38 @@ from pellucid.reference.ops import table
 
 FUNCTIONS = [
     "calibrate",
+    "chat",
     "compare",
     "compare_tokenizers",
     "edit",
     "evaluate",
     "explain",
+    "explore",
+    "generate",
+    "get",
     "load",
     "look",
-    "make_page",
     "quantize",
     "record",
+    "save",
+    "score",
     "trace",
     "train",
     "verify",
     "verify_self",
 ]
-CLASSES = ["Engine", "Model", "ModelConfig", "Request", "Sampling", "Tape"]
+CLASSES = [
+    "Conversation",
+    "Engine",
+    "Model",
+    "ModelConfig",
+    "Request",
+    "Run",
+    "Sampling",
+    "Tape",
+    "Tokenizer",
+    "Trace",
+]
 ERRORS = [name for name, thing in vars(errors).items() if isinstance(thing, type) and name.endswith("Error")]
 
 

@@ -72,7 +72,7 @@ def arguments(objects: dict[str, Callable[[], Any]], tmp_path_factory: Any) -> d
         "Model.generate_ids": short,
         "Model.in_layout": {"layout": "halves"},
         "Model.label": {"id": 1},
-        "Model.logits": {"ids": [1]},
+        "Model.logits": {"prompt": [1]},
         "Model.loglikelihood": {"context": "A", "continuation": " B"},
         "Model.modified_weight": {"name": "embed.weight"},
         "Model.replace": {"config": model.config, "weights": model.weights, "tokenizer": None},
@@ -111,7 +111,14 @@ def arguments(objects: dict[str, Callable[[], Any]], tmp_path_factory: Any) -> d
         "explain": own | address,
         "load": {"name": "abcd"},
         "look": own | {"prompt": "A B", "show": "lens"},
-        "make_page": {"trace": trace, "size": 1000},
+        "Model.compare": {"b": {"logits": trace.tape["logits"]}, "prompt": "A B"},
+        "Model.loss": {"prompt": "A B"},
+        "chat": {"model": model, "messages": "A"},
+        "explore": {"model": trace, "size": 1000},
+        "generate": own | {"prompt": "A B"},
+        "get": {"name": "nothing"},
+        "save": own | {"folder": "saved"},
+        "score": own | {"prompt": "A B"},
         "quantize": own,
         "trace": own | {"prompt": "A B", "target": "C"},
         "train": {"recipe": {}},
@@ -119,11 +126,15 @@ def arguments(objects: dict[str, Callable[[], Any]], tmp_path_factory: Any) -> d
     }  # fmt: skip
 
 
+RESULTS = ("Conversation", "Run", "Tokenizer", "Trace")
+"""Classes that users are given by functions, and name in annotations."""
+
+
 def find_functions() -> Iterator[str]:
     """Yields the names of the public functions, classes and methods that take arguments."""
     for name in pellucid.__all__:
         thing = getattr(pellucid, name)
-        if name != "ops" and not name.endswith("Error"):
+        if name not in ("ops", *RESULTS) and not name.endswith("Error"):
             yield name
             if inspect.isclass(thing):
                 methods = [one for one in dir(thing) if one[0] != "_" and has_parameters(thing, one)]
@@ -200,13 +211,12 @@ def test_a_wrong_type_of_any_argument_is_an_error_of_ours(
         ("tokenizer", lambda model: model.replace(tokenizer="gpt2")),
         ("an argument of replace", lambda model: model.replace(wieghts={})),
         ("tokens", lambda model: model.decode_stream("A", 5)),
-        ("stop", lambda model: model.decode_stream("A", [1], stop="A")),
+        ("eos_ids", lambda model: model.decode_stream("A", [1], eos_ids="A")),
         ("model", lambda model: Engine(model)),
         ("stop_ids", lambda model: Engine(model.module, stop_ids=5)),
         ("prompt", lambda model: Request("A")),
         ("sampling", lambda model: Request((1,), {"temperature": 1})),
-        ("trace", lambda model: pellucid.make_page(model)),
-        ("size", lambda model: pellucid.make_page(model.trace("A"), "5MB")),
+        ("size", lambda model: pellucid.explore(model.trace("A"), size="5MB")),
         ("model", lambda model: pellucid.explain(["abcd"], "A")),
         ("edits", lambda model: Tape(edits=[("x", 1)])),
         ("a cell of edits['x']", lambda model: Tape(edits={"x": {"0": 1.0}})),

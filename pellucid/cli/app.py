@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 import typer.main
@@ -21,44 +21,78 @@ EXIT_CODES = {
     143: "ended by SIGTERM (serve and explore: 0)",
 }
 
-COMMANDS: dict[str, Callable[[], Any]] = {
-    "get": lambda: import_module("pellucid.cli.get").get,
-    "list": lambda: import_module("pellucid.cli.models").list_models,
-    "inspect": lambda: import_module("pellucid.cli.inspect").inspect,
-    "choices": lambda: import_module("pellucid.cli.choices").choices,
-    "train": lambda: import_module("pellucid.cli.train").train,
-    "generate": lambda: import_module("pellucid.cli.generate").generate,
-    "chat": lambda: import_module("pellucid.cli.chat").chat,
-    "serve": lambda: import_module("pellucid.cli.serve").serve,
-    "evaluate": lambda: import_module("pellucid.cli.evaluate").evaluate,
-    "calibrate": lambda: import_module("pellucid.cli.calibrate").calibrate,
-    "quantize": lambda: import_module("pellucid.cli.quantize").quantize,
-    "explain": lambda: import_module("pellucid.cli.explain").explain,
-    "explore": lambda: import_module("pellucid.cli.explore").explore,
-    "trace": lambda: import_module("pellucid.cli.trace").trace,
-    "look": lambda: import_module("pellucid.cli.look").look,
-    "learn": lambda: import_module("pellucid.cli.learn").learn,
-    "replay": lambda: import_module("pellucid.cli.replay").replay,
-    "sheet": lambda: import_module("pellucid.cli.sheet").sheet,
-    "runs": lambda: import_module("pellucid.cli.runs").runs,
-    "plot": lambda: import_module("pellucid.cli.plot").plot,
-    "mark": lambda: import_module("pellucid.cli.mark").mark,
-    "verify": lambda: import_module("pellucid.cli.verify").verify,
-    "compare": lambda: import_module("pellucid.cli.compare").compare,
-    "export": lambda: import_module("pellucid.cli.export").export,
-    "import": lambda: import_module("pellucid.cli.import_").import_,
-    "tokenizer": lambda: import_module("pellucid.cli.tokenizer").app,
-    "data": lambda: import_module("pellucid.cli.data").app,
+
+class Command(NamedTuple):
+    """Where a command is, and how the help of all commands shows it."""
+
+    module: str
+    function: str
+    """Its function, or the `typer.Typer` of a group."""
+    panel: str
+    line: str
+    """What it does, in at most 60 characters."""
+
+    def load(self) -> Any:
+        """Returns the function or group; its module is imported only where it is run or shown."""
+        return getattr(import_module(f"pellucid.cli.{self.module}"), self.function)
+
+
+FIRST = (
+    'pellucid explain abcd "A B" --at "probs[t=1,v=2]"',
+    "pellucid train my.txt --minutes 5 out=runs/a",
+    'pellucid generate runs/a "Once upon a time" --ledger',
+)
+"""The examples under the help of all commands."""
+SHORT_EXIT_CODES = (
+    "Exit codes: 0 done, 1 a check failed, 2 a wrong request, 3 a resource failed, 129, 130, 143 a signal."
+)
+COMMANDS = {
+    "get": Command("get", "get", "Models", "Download a model into the library, complete and verified"),
+    "list": Command("models", "list_models", "Models", "List models: the library, what `get` knows, presets"),
+    "inspect": Command(
+        "inspect", "inspect", "Models", "Print a model's conventions, and what a wrong one costs"
+    ),
+    "choices": Command(
+        "choices", "choices", "Models", "List every choice of a model, with formula and source"
+    ),
+    "export": Command("export", "export", "Models", "Write a model for others: Hugging Face, GGUF, our own"),
+    "import": Command("import_", "import_", "Models", "Convert weights in pickles to safetensors, safely"),
+    "quantize": Command(
+        "quantize", "quantize", "Models", "Quantize weights to 8 or 4 bits, and print the bill"
+    ),
+    "generate": Command("generate", "generate", "Use", "Continue texts; with a ledger, say why each token"),
+    "chat": Command("chat", "chat", "Use", "Talk with a model, by its own chat template"),
+    "serve": Command("serve", "serve", "Use", "Serve a model over HTTP with OpenAI's API"),
+    "explain": Command("explain", "explain", "See", "Show where a number came from, down to the weights"),
+    "explore": Command("explore", "explore", "See", "Open a run in the browser, where every number opens"),
+    "look": Command("look", "look", "See", "Show what happens inside a model as it reads"),
+    "trace": Command("trace", "trace", "See", "Run the specification, and keep every number"),
+    "replay": Command("replay", "replay", "See", "Recompute every number of a trace or ledger file"),
+    "verify": Command("verify", "verify", "Check", "Say whether a model's numbers can be trusted"),
+    "compare": Command("compare", "compare", "Check", "Find where two models differ: noise, or which bug"),
+    "evaluate": Command("evaluate", "evaluate", "Measure", "Measure how well models predict texts"),
+    "calibrate": Command(
+        "calibrate", "calibrate", "Measure", "Measure whether to believe a model's probabilities"
+    ),
+    "train": Command("train", "train", "Train", "Train a model on your own texts, or by a recipe"),
+    "runs": Command("runs", "runs", "Train", "List runs, and how each stands"),
+    "plot": Command("plot", "plot", "Train", "Draw the curves of runs, one over the other"),
+    "data": Command("data", "app", "Train", "Encode texts into token files, and show them"),
+    "tokenizer": Command("tokenizer", "app", "Train", "Train, compare and explain tokenizers"),
+    "learn": Command("learn", "learn", "Learn", "Read a lesson whose numbers come from a run"),
+    "sheet": Command("sheet", "sheet", "Learn", "Make a worksheet to do by hand, from a run"),
+    "mark": Command("mark", "mark", "Learn", "Mark a worksheet, each step from your own numbers"),
 }
-"""Where each command is: its function, or the `typer.Typer` of a group; in the order of the help. A module is
-imported only where its command is run or shown."""
+"""In the order of the help: models, what one does with them, and what one learns."""
 
 
 def command_tree(first: str = "") -> Any:
     """Returns the parser of the command line; the help of each command ends with its examples.
 
     Where `first`, the first argument, names a command, the parser has that command only."""
-    tree = typer.main.get_command(make_app([first] if first in COMMANDS else COMMANDS))
+    names = [first] if first in COMMANDS else [*COMMANDS]
+    tree: Any = typer.main.get_command(make_app(names))
+    tree.commands = {name: tree.commands[name] for name in names}
     for name, command in leaf_commands(tree):
         command.epilog = "\n\n".join(["Examples:", *EXAMPLES[name]])
     _escape_markup(tree)
@@ -70,7 +104,7 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app = typer.Typer(
         name="pellucid",
         help="A language-model workbench in which every number can be seen, checked and reproduced.",
-        epilog=f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
+        epilog="\n\n".join(["Examples:", *FIRST, SHORT_EXIT_CODES]),
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -78,11 +112,12 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     )
     app.callback()(_root)  # with a callback, a command line of one command has its name as well
     for name in names:
-        command = COMMANDS[name]()
+        known = COMMANDS[name]
+        command = known.load()
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, short_help=known.line, rich_help_panel=known.panel)
         else:
-            app.command(name)(command)
+            app.command(name, short_help=known.line, rich_help_panel=known.panel)(command)
     return app
 
 

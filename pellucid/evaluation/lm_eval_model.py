@@ -63,7 +63,7 @@ class LmEvalModel(TemplateLM):
     @property
     def eot_token_id(self) -> int:
         """The token that ends a text."""
-        return next(iter(self.model.stop), self.prefix_token_id)
+        return next(iter(self.model.eos_ids), self.prefix_token_id)
 
     @property
     def prefix_token_id(self) -> int:

@@ -1,15 +1,14 @@
 """The score of a text: how likely a model finds it, token by token."""
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pellucid.base.errors import TokenError
 from pellucid.base.formatting import escape_controls
+from pellucid.model import Model, to_model
 from pellucid.text.prompts import Prompt, check_length
-
-if TYPE_CHECKING:
-    from pellucid.model import Model
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,28 @@ class Score:
         return escape_controls("\n".join(lines))
 
 
-def score(model: "Model", prompt: Prompt, parse_special: bool = False) -> Score:
-    """Returns the log-probability of every token of a text, given those before it."""
+def score(model: "Model | str | os.PathLike[str]", /, prompt: Prompt, parse_special: bool = False) -> Score:
+    """Returns the log-probability of every token of a text, given those before it.
+
+    >>> import pellucid
+    >>> found = pellucid.score("abcd", "A B C")
+    >>> [None if one is None else round(one, 4) for one in found.logprobs]
+    [None, -2.0064, -1.1275]
+    """
     import torch
 
+    model = to_model(model)
     check_length(prompt, model.config.context_length)
     ids = model.encode(prompt, parse_special)
     logits = model.logits(ids)
     chosen = torch.tensor(ids[1:], device=logits.device)
     found = torch.log_softmax(logits[:-1].double(), -1).gather(-1, chosen[:, None])[:, 0]
     return Score(ids, [model.token(id) for id in ids], [None, *found.tolist()])
+
+
+def loss(model: "Model | str | os.PathLike[str]", /, prompt: Prompt, parse_special: bool = False) -> float:
+    """Returns the mean negative log-likelihood of a text's tokens after the first, in nats per token."""
+    found = score(model, prompt, parse_special)
+    if len(found) < 2:
+        raise TokenError("a loss needs at least two tokens: the first has none before it.")
+    return -found.total / (len(found) - 1)

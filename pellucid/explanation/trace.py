@@ -135,7 +135,7 @@ class Trace:
         A notebook shows up to 1 MB, which is the default, in a frame; `.save("trace.html")` writes it."""
         import pellucid  # the explorer lies above this layer: the package's lazy names reach it
 
-        return pellucid.make_page(self, size)
+        return pellucid.explore(self, size=size)
 
 
 def _are_rows(given: Any, kind: type) -> TypeGuard[list[list[Any]]]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
+from pellucid.base.arguments import check_bool, check_function, check_text
 from pellucid.base.errors import FileError, ResourceError, UsageError, file_error, quote, unknown
 from pellucid.base.files import exchange, fsync_folder, make_folders, partial_folder, sweep
 from pellucid.base.formatting import format_bytes
@@ -57,7 +58,16 @@ Report = Callable[[DownloadProgress], None]
 
 def get(name: str, *, force: bool = False, report: Report = lambda _: None) -> Fetched:
     """Downloads a model, by a name of `KNOWN` or as hf:ORG/NAME, unless it is there already; `force` replaces
-    it."""
+    it. `report` is called with how far it has come.
+
+    >>> import pellucid
+    >>> pellucid.get("none")
+    Traceback (most recent call last):
+    pellucid.base.errors.UsageError: the model to download must be one of smollm2, hf:ORG/NAME; got 'none'.
+    """
+    check_text("name", name)
+    check_bool("force", force)
+    check_function("report", report)
     if name not in KNOWN and not name.startswith(HUB):
         raise UsageError(_why_nothing_to_fetch(name))
     target = library_folder() / (hub_entry(name) if name.startswith(HUB) else f"{name}.gguf")

@@ -1,14 +1,15 @@
 """`Model.chat`: the answer to a conversation that the model's own chat template writes."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from pellucid.base.errors import UsageError
 from pellucid.generation.generate import complete_prompts
 from pellucid.generation.settings.keywords import GenerationOptions, read_options
+from pellucid.model import Model, to_model
 
 if TYPE_CHECKING:
-    from pellucid.model import Model
     from pellucid.text.chat_template import Chat
 
 Messages = str | Sequence[Mapping[str, str]]
@@ -17,7 +18,7 @@ Messages = str | Sequence[Mapping[str, str]]
 
 @overload
 def chat(
-    model: "Model",
+    model: "Model | str | os.PathLike[str]",
     /,
     messages: Messages,
     max_new_tokens: int | None = None,
@@ -32,7 +33,7 @@ def chat(
 
 @overload
 def chat(
-    model: "Model",
+    model: "Model | str | os.PathLike[str]",
     /,
     messages: Messages,
     max_new_tokens: int | None = None,
@@ -46,7 +47,7 @@ def chat(
 
 
 def chat(
-    model: "Model",
+    model: "Model | str | os.PathLike[str]",
     /,
     messages: Messages,
     max_new_tokens: int | None = None,
@@ -61,7 +62,15 @@ def chat(
 
     `messages` are [{"role": "user", "content": "Who are you?"}, …], or one user's text. Special tokens in
     them are ordinary text; those of the template are parsed. `n` and `return_ledger` are as for `generate`.
+
+    >>> import pellucid
+    >>> try:
+    ...     pellucid.chat("abcd", "A B")
+    ... except pellucid.UsageError as error:
+    ...     print(str(error).partition(",")[0])
+    abcd has no chat template
     """
+    model = to_model(model)
     ids, ends = chat_prompt(model, messages)
     given = {"max_new_tokens": max_new_tokens, "temperature": temperature, "n": n, **options}
     call = read_options(model, {"stop_ids": ends} | given)
@@ -97,4 +106,4 @@ def ask(
     from pellucid.text.chat_template import check_messages
 
     ids, end = template.prompt(check_messages(messages)), template.end_of_turn()
-    return ids, sorted({*model.stop, *([] if end is None else [end])})
+    return ids, sorted({*model.eos_ids, *([] if end is None else [end])})

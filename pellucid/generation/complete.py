@@ -34,7 +34,7 @@ def make_engine(model: "Model", requests: "Sequence[Request]", options: Mapping[
     return Engine(
         decoder,
         model.pretrained.tokenizer,
-        stop_ids=model.stop,
+        stop_ids=model.eos_ids,
         slots=max(min(sum(rows), SLOTS), *rows),
         capacity=capacity,
         **given,

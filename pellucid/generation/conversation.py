@@ -174,7 +174,7 @@ class Conversation:
         if self.sampling.stop_ids is not None:
             return self.sampling.stop_ids
         ends = [] if self._end_of_turn is None else [self._end_of_turn]
-        return tuple(sorted({*self.model.stop, *ends}))
+        return tuple(sorted({*self.model.eos_ids, *ends}))
 
     # ---- messages
 
@@ -288,7 +288,7 @@ class Conversation:
             self._engine = Engine(
                 make_decoder(self.model),
                 self.model.tokenizer,
-                stop_ids=self.model.stop,
+                stop_ids=self.model.eos_ids,
                 slots=slots,
                 **options,
             )

@@ -3,6 +3,7 @@
 Each takes a prompt, `max_new_tokens`, `temperature`, `seed`, and the keywords of `GenerationOptions`.
 """
 
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
@@ -11,12 +12,12 @@ from pellucid.base.errors import UsageError
 from pellucid.generation.complete import complete, make_engine, make_ledgers
 from pellucid.generation.context import check_room
 from pellucid.generation.settings.keywords import GenerationCall, GenerationOptions, read_options, split_seeds
+from pellucid.model import Model, to_model
 from pellucid.text.prompts import Prompt, encode_start, split_prompts
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from pellucid.generation.handle import Handle
     from pellucid.generation.request import Completion
-    from pellucid.model import Model
 
 Same = TypeVar("Same", str, list[int], list[str], list[list[int]])
 """What follows a prompt has the prompt's type."""
@@ -24,7 +25,7 @@ Same = TypeVar("Same", str, list[int], list[str], list[list[int]])
 
 @overload
 def generate(
-    model: "Model",
+    model: "Model | str | os.PathLike[str]",
     /,
     prompt: Same,
     max_new_tokens: int | None = None,
@@ -39,7 +40,7 @@ def generate(
 
 @overload
 def generate(
-    model: "Model",
+    model: "Model | str | os.PathLike[str]",
     /,
     prompt: Any,
     max_new_tokens: int | None = None,
@@ -53,7 +54,7 @@ def generate(
 
 
 def generate(
-    model: "Model",
+    model: "Model | str | os.PathLike[str]",
     /,
     prompt: Any,
     max_new_tokens: int | None = None,
@@ -69,7 +70,12 @@ def generate(
     A prompt and a seed are one text, whatever stands beside them; several prompts may have a seed each. With
     `n` more than 1 there is a list of texts for each prompt; with `return_ledger` the result is a pair, of
     which the second is the ledger of how each token was chosen, or a list of them.
+
+    >>> import pellucid
+    >>> pellucid.generate("abcd", "A B", max_new_tokens=2)
+    ' B B'
     """
+    model = to_model(model)
     given = {"max_new_tokens": max_new_tokens, "temperature": temperature, "n": n, **options}
     call = read_options(model, given)
     check_room(model, prompt, call.sampling)

@@ -150,7 +150,7 @@ def run_sweep(
         Request(request.prompt, base.merge({"seed": seed, **settings}), logprobs=True)
         for settings in combinations
     ]
-    ends = frozenset(model.stop if base.stop_ids is None else base.stop_ids)
+    ends = frozenset(model.eos_ids if base.stop_ids is None else base.stop_ids)
     found = complete(make_engine(model, requests, engine), requests)
     rows = []
     for settings, completions in zip(combinations, found, strict=True):

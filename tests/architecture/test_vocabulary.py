@@ -129,7 +129,7 @@ OLD_NAME = re.compile(r'"[\w.]+": "[\w.]+",')
 STORIES = {
     file.name for folder in ("levels", "plots") for file in PACKAGE.glob(f"data/generated/stories/{folder}/*")
 }
-OTHER_USE = {"classes.py", "log.md", "CHANGELOG.md", *STORIES}
+OTHER_USE = {"annotate.py", "log.md", "CHANGELOG.md", *STORIES}
 """The words of the stories, dated notes, and the names that a version changed."""
 
 

@@ -31,7 +31,7 @@ def test_a_verb_is_a_method_and_a_function_with_one_signature() -> None:
             function = getattr(__import__(module, fromlist=[name]), name)
             assert getattr(Model, name) is function
             first, *others = inspect.signature(function).parameters
-            assert first == "model"
+            assert first in ("model", "a")
             assert list(inspect.signature(getattr(pellucid.load("abcd"), name)).parameters) == others
 
 

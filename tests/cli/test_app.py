@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+import pellucid
 from pellucid.base.errors import PellucidError, ResourceError
-from pellucid.cli.app import COMMANDS, EXIT_CODES, command_tree
+from pellucid.cli.app import COMMANDS, EXIT_CODES, FIRST, command_tree
 from pellucid.generation.settings.table import SETTINGS, IntegerSetting, NumberSetting
 from tests.cli.commands import Shell
 
@@ -78,10 +79,24 @@ def test_ids_that_are_not_numbers_are_refused(
         assert (done.code, done.out) == (2, ""), ids
 
 
+def test_the_help_has_seven_panels_and_a_short_line_for_each_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = Shell(capsys, monkeypatch)("--help").out
+    panels = list(dict.fromkeys(command.panel for command in COMMANDS.values()))
+    assert panels == ["Models", "Use", "See", "Check", "Measure", "Train", "Learn"]
+    places = [shown.index(f"╭─ {panel} ─") for panel in panels]
+    assert places == sorted(places)
+    for name, command in COMMANDS.items():
+        assert len(command.line) <= 60 and command.line in shown, name
+    assert shown.count("pellucid ") >= len(FIRST) == 3 and all(line in shown for line in FIRST)
+
+
 def test_the_help_and_the_page_name_every_exit_code(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = " ".join(Shell(capsys, monkeypatch)("--help").out.split())
+    page = (Path(pellucid.__file__).parents[1] / "docs" / "commands.md").read_text("utf-8")
     for code, meaning in EXIT_CODES.items():
-        assert f"{code} {meaning}" in shown
+        assert str(code) in shown and f"| {code} | {meaning} |" in page
     assert {0, 1, PellucidError.exit_code, ResourceError.exit_code, 129, 130, 143} == EXIT_CODES.keys()

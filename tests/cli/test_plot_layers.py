@@ -14,7 +14,7 @@ from pellucid.report.chart import Axis, Heatmap
 from pellucid.report.svg.marks import hex_color
 from pellucid.training.history.charts import COLUMNS, LAYERS_SIZE
 from tests.cli.commands import Shell
-from tests.training.history.test_layers import line
+from tests.training.history.test_charts_layers import line
 from tests.training.sample_events import folder
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -45,7 +45,7 @@ def test_every_preset_shows_its_shapes_at_once(name: str) -> None:
     config = preset(name)
     shapes = pellucid.explain(name, tokens=4, batch=2)
     assert shapes.values()["logits"] == (2, 4, config.vocab_size)
-    assert len(list(shapes.lines())) > 10 and time.perf_counter() - start < 10
+    assert len(list(shapes.to_lines())) > 10 and time.perf_counter() - start < 10
 
 
 def test_the_command_prints_shapes_for_a_preset_and_for_a_model(

@@ -73,7 +73,6 @@ def test_rows_of_different_lengths_are_what_each_is_alone(kind: str, places: Pla
         ([[1], 2], "ids must be whole numbers"),
         ([1, [2]], "ids must be whole numbers"),
         ([[[1]]], "ids must be whole numbers"),
-        ("abc", "ids must be token ids"),
         ([None], "ids must be whole numbers"),
         ([[1, 2], []], "at least one in each"),
         ([10**30], "an id is beyond every vocabulary"),
@@ -191,9 +190,9 @@ def test_a_text_stops_at_an_end_token_which_is_given_out_but_not_written() -> No
 
 def test_where_the_file_names_no_end_the_tokenizer_s_is_taken() -> None:
     model = tiny(generation={})
-    assert model.stop == [model.tokenizer.id_of("<|end|>")]
-    assert tiny(generation={"eos_token_id": [1, 2]}).stop == [1, 2]
-    assert tiny(generation={}, tokenizer=None).stop == []
+    assert model.eos_ids == [model.tokenizer.id_of("<|end|>")]
+    assert tiny(generation={"eos_token_id": [1, 2]}).eos_ids == [1, 2]
+    assert tiny(generation={}, tokenizer=None).eos_ids == []
 
 
 def test_a_model_that_wants_a_first_token_gets_it() -> None:
@@ -374,10 +373,11 @@ def test_what_is_no_longer_there_is_reported_by_its_name() -> None:
         model.weights["embed.weight"]
 
 
-@pytest.mark.parametrize("text", ["", "The cat"])
-def test_logits_of_a_text_are_refused_with_the_way_to_ids(text: str) -> None:
-    with pytest.raises(TokenError, match=r"ids must be token ids .* not a text"):
-        tiny().logits(text)
+@pytest.mark.parametrize("text", ["a", "The cat"])
+def test_logits_of_a_text_are_those_of_its_ids(text: str) -> None:
+    model = tiny()
+    assert model.logits(text).equal(model.logits(model.encode(text)))
+    assert model.logits([text, text]).equal(model.logits([model.encode(text)] * 2))
 
 
 def test_a_model_says_what_it_is() -> None:

@@ -99,7 +99,7 @@ def test_what_the_fast_engine_is_not_needed_for_does_not_import_torch(places: Pl
 import sys, pellucid
 for path in {[str(places[name]) for name in ("ours", "huggingface", "gguf")]!r}:
     model = pellucid.load(path)
-    model.config, model.tokenizer.encode("the cat"), model.encode("the"), model.stop
+    model.config, model.tokenizer.encode("the cat"), model.encode("the"), model.eos_ids
     assert model.trace("the cat", target="s").tape["loss"] > 0
     assert str(model.explain("the cat", "probs[t=1,v=2]", depth=1))
     assert model.weights["embed.weight"].size

@@ -36,7 +36,7 @@ def test_saved_and_loaded_it_is_the_same_model(
     assert again.config == model.config and again.pretrained.own_name == model.pretrained.stored_name
     assert torch.equal(again.logits(IDS), model.logits(IDS))
     assert again.encode("the naïve cat") == model.encode("the naïve cat")
-    assert again.stop == model.stop
+    assert again.eos_ids == model.eos_ids
     assert again.generate("the", 8) == model.generate("the", 8)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.server.http.limits import LIMITS
-from tests.server.openai.test_app import check_refusal
+from tests.server.openai.test_serve_app import check_refusal
 from tests.server.served import STAND_IN, Served, run_served, save_model
 from tests.server.serving import KEY, Answer, RawClient, read_all, seconds_until_closed
 

@@ -65,7 +65,7 @@ class Watch(threading.Thread):
 def compute_texts(folder: Path, bodies: dict[int, dict[str, Any]], slots: int) -> dict[int, str]:
     """Returns the text of each request, from an engine in this process that runs `slots` at a time."""
     model = load(str(folder))
-    engine = Engine(model.module, model.tokenizer, stop_ids=model.stop, slots=slots)
+    engine = Engine(model.module, model.tokenizer, stop_ids=model.eos_ids, slots=slots)
     requests = [
         Request(
             tuple(model.encode(body["prompt"])),

@@ -38,7 +38,7 @@ def make_ledger(
     """
     sampling = request.sampling
     seed = next((one.seed for one in completions if one.seed is not None), sampling.seed or 0)
-    stop_ids = model.stop if sampling.stop_ids is None else sampling.stop_ids
+    stop_ids = model.eos_ids if sampling.stop_ids is None else sampling.stop_ids
     about = describe_model(model, cache_dtype, draft)
     tree = completions[0].beams if completions else ()
     cuts = [

@@ -10,25 +10,29 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pellucid
-from pellucid.base.arguments import check_int, check_type
-from pellucid.base.errors import PellucidError, UsageError
+from pellucid.base.arguments import check_int
+from pellucid.base.errors import PellucidError, UsageError, show
 from pellucid.base.files import check_output, make_page_kind, new_file
 from pellucid.base.formatting import format_bytes
 from pellucid.explanation.address import parse
 from pellucid.explanation.example_command import propose_command
 from pellucid.explanation.trace import Trace
+from pellucid.explanation.tracing import trace
+from pellucid.model import Model
 from pellucid.server.explorer.bundle import encode_json, make_document, make_question_string
 from pellucid.server.explorer.held_trace import HeldTrace, RunRequest
 from pellucid.server.explorer.question import ask
 from pellucid.server.explorer.session import Session
+from pellucid.text.prompts import Prompt
 
 MARK = b'<meta name="generator" content="pellucid explore">'
 PAGE = make_page_kind("an exported page", MARK)
@@ -107,19 +111,37 @@ def write_html(
     return make_document(page.answers, title)
 
 
-def make_page(trace: Trace, size: int | None = None) -> "TracePage":
-    """Returns the page of a trace, of about `size` bytes at most.
+def explore(
+    model: "Model | Trace | str | os.PathLike[str]",
+    prompt: "Prompt | Sequence[Prompt] | None" = None,
+    *,
+    size: int | None = None,
+    **run: Any,
+) -> "TracePage":
+    """Returns the page on which every number of a run opens, of about `size` bytes at most.
+
+    The run is a trace, or that of a model on a prompt; `run` is then as for `trace`.
 
     A notebook shows it in a frame, and keeps it: a page above 1 MB is named there instead, for `save`.
     Without a size it is at most 1 MB, or 5 MB where its screens alone take more than that.
 
-    >>> page = pellucid.trace("abcd", "A B").page()
+    >>> import pellucid
+    >>> page = pellucid.explore("abcd", "A B")
     >>> page.html.startswith("<!doctype html>")
     True
     """
-    check_type("trace", trace, Trace, "a Trace", "`pellucid.trace` returns one.")
+    if isinstance(model, Trace):
+        if prompt is not None or run:
+            raise UsageError("a trace holds its own run: omit the prompt and its settings.")
+        held = model
+    elif not isinstance(model, Model | str | os.PathLike):
+        raise UsageError(f"a page is of a trace or a model, not of {show(model)}.")
+    elif prompt is None:
+        raise UsageError(f"a page needs a prompt, for example: {propose_command('explore', model)}")
+    else:
+        held = trace(model, prompt, **run)
     most = LARGEST if size is None else check_int("size", size, least=0)
-    session, name = Session(trace=trace), str(trace.run.get("model", ""))
+    session, name = Session(trace=held), str(held.run.get("model", ""))
     if size is None:
         with contextlib.suppress(UsageError):  # the screens alone may take more
             return TracePage(write_html(session, session.get_trace(None), size=LARGEST_FRAME), name)

@@ -18,7 +18,7 @@ from pellucid.model import Model
 
 
 def generate(model: Model, prompt: str = "A B", **settings: object) -> Ledger:
-    engine = Engine(model.module, model.tokenizer, stop_ids=model.stop)
+    engine = Engine(model.module, model.tokenizer, stop_ids=model.eos_ids)
     request = Request(tuple(model.encode(prompt)), Sampling(**settings), ledger=True)  # type: ignore[arg-type]
     return make_ledger(model, request, engine.add(request).result(), sources={"temperature": "given"})
 

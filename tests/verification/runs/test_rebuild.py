@@ -204,7 +204,7 @@ def test_nothing_is_written_and_nothing_of_the_caller_is_changed(tmp_path: Path)
     """Also while another process trains in the folder: no lock is needed."""
     trained(tmp_path / "a", DROPOUT)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
-    rng, threads = torch.get_rng_state(), torch.get_num_threads()
+    rng, threads, loaders = torch.get_rng_state(), torch.get_num_threads(), _list_loaders()
     folder = PastRun(tmp_path / "a").folder
     with folder.lock():
         held = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
@@ -212,18 +212,23 @@ def test_nothing_is_written_and_nothing_of_the_caller_is_changed(tmp_path: Path)
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")} == held
     assert before.keys() == held.keys()
     assert torch.equal(rng, torch.get_rng_state()) and threads == torch.get_num_threads()
-    assert not any(thread.name == "pellucid-loader" for thread in threading.enumerate())
+    assert not _list_loaders() - loaders
+
+
+def _list_loaders() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "pellucid-loader"}
 
 
 def test_an_interrupted_replay_leaves_nothing_running(tmp_path: Path) -> None:
     trained(tmp_path / "a")
+    loaders = _list_loaders()
 
     def interrupt(at: int, of: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         rebuild_step(tmp_path / "a", 4, progress=interrupt)
-    assert not any(thread.name == "pellucid-loader" for thread in threading.enumerate())
+    assert not _list_loaders() - loaders
     assert not torch.are_deterministic_algorithms_enabled()
 
 

@@ -350,7 +350,7 @@ def open_engine(options: EngineOptions) -> "tuple[Model, Engine]":
     engine = Engine(
         make_decoder(model),
         model.pretrained.tokenizer,
-        stop_ids=model.stop,
+        stop_ids=model.eos_ids,
         slots=slots,
         capacity=capacity,
         queue=options.queue + slots,  # a request may take several slots, so that more of them wait

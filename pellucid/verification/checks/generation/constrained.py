@@ -53,7 +53,7 @@ def measure_constrained(subject: Subject) -> Finding:
         if isinstance(found, Finding):
             return found
         compared += found
-    walked = judge_walks(subject.model.pretrained.tokenizer, subject.model.stop)
+    walked = judge_walks(subject.model.pretrained.tokenizer, subject.model.eos_ids)
     stories = judge_stories()
     for judged in (walked, stories):
         if isinstance(judged, Finding):

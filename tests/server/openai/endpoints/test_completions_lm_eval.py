@@ -161,7 +161,7 @@ def test_the_remote_tokenizer_is_the_model_s(served: Served, model: Model) -> No
     assert check_remote_tokenizer_support(address, auth_token=KEY)
     assert not check_remote_tokenizer_support(address, auth_token="wrong", max_retries=1)
     tokenizer = RemoteTokenizer(address, auth_token=KEY)
-    assert (tokenizer.eos_token_id, tokenizer.bos_token_id) == (model.stop[0], model.pretrained.start_id)
+    assert (tokenizer.eos_token_id, tokenizer.bos_token_id) == (model.eos_ids[0], model.pretrained.start_id)
     ids = tokenizer.encode("Once upon <end> a time")
     assert ids == model.tokenizer.encode("Once upon <end> a time")
     assert tokenizer.decode(ids) == "Once upon <end> a time"

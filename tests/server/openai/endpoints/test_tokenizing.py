@@ -49,7 +49,7 @@ def test_a_text_that_is_a_special_token_is_that_token(served: Served, model: Mod
     info = json.loads(served.ask("GET", "/tokenizer_info").body)
     assert info["eos_token"] == model.tokenizer.special.eos == "<end>"
     found = served.post("/tokenize", prompt=info["eos_token"], add_special_tokens=False)
-    assert found["tokens"] == model.stop
+    assert found["tokens"] == model.eos_ids
     assert served.post("/tokenize", prompt="<end> ", add_special_tokens=False)["count"] > 2
 
 

@@ -40,7 +40,7 @@ class DirectWorker(EngineWorker):
     """The worker without its process: commands are given, and lines are kept."""
 
     def __init__(self, model: Model, slots: int = 4) -> None:
-        engine = Engine(model.module, model.tokenizer, stop_ids=model.stop, slots=slots, queue=999)
+        engine = Engine(model.module, model.tokenizer, stop_ids=model.eos_ids, slots=slots, queue=999)
         self.given: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self.lines: list[StepLine] = []
         super().__init__(model, engine, self.given, lambda line: self.lines.append(parse_step(line)))

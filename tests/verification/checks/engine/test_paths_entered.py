@@ -50,6 +50,7 @@ ELSEWHERE = {
     "initializations.py": "weights before the first step, not what is computed from them",
     "lora.py": "adapters are merged before a model is verified; a run with them is verified as a run",
     "device_memory.py": "how much memory is free",
+    "devices.py": "which device computes",
     "freed_memory.py": "whether freed memory is kept",
     "compile_cache.py": "where compiled code is kept",
     "compiler.py": "which code is compiled: the check `compiled`",

@@ -49,7 +49,7 @@ def test_the_bits_of_the_next_checkpoint_are_reached_without_an_evaluation(
     assert found.measured.startswith("2 steps to the checkpoint of step 6, without 1 evaluation: ")
 
 
-def test_a_library_that_draws_when_it_is_imported_is_no_other_run(
+def test_a_library_that_draws_when_it_is_imported_changes_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No step draws from Python's own generator; a library that a screen imports did."""
