@@ -36,17 +36,13 @@ def methods() -> Iterator[str]:
         shown = member if is_value else getattr(pellucid.Model, name)
         call = name if is_value else f"{name}({_parameters(shown)})"
         summary = " ".join((inspect.getdoc(shown) or "").partition("\n\n")[0].split())
-        yield f"| `{call}` | {summary} |"
+        yield f"| `{call}` | {summary.replace('|', chr(92) + '|')} |"
 
 
 def _parameters(function: object) -> str:
     """The required parameters by name, and dots for the rest."""
     assert callable(function)
-    given = [
-        entry
-        for name, entry in inspect.signature(function).parameters.items()
-        if name not in ("self", "model")
-    ]
+    given = list(inspect.signature(function).parameters.values())[not inspect.ismethod(function) :]
     needed = [
         entry.name for entry in given if entry.default is entry.empty and entry.kind < entry.VAR_POSITIONAL
     ]

@@ -22,7 +22,7 @@ EXIT_CODES = {
 }
 
 
-class Command(NamedTuple):
+class ListedCommand(NamedTuple):
     """Where a command is, and how the help of all commands shows it."""
 
     module: str
@@ -47,41 +47,55 @@ SHORT_EXIT_CODES = (
     "Exit codes: 0 done, 1 a check failed, 2 a wrong request, 3 a resource failed, 129, 130, 143 a signal."
 )
 COMMANDS = {
-    "get": Command("get", "get", "Models", "Download a model into the library, complete and verified"),
-    "list": Command("models", "list_models", "Models", "List models: the library, what `get` knows, presets"),
-    "inspect": Command(
+    "get": ListedCommand("get", "get", "Models", "Download a model into the library, complete and verified"),
+    "list": ListedCommand(
+        "models", "list_models", "Models", "List models: the library, what `get` knows, presets"
+    ),
+    "inspect": ListedCommand(
         "inspect", "inspect", "Models", "Print a model's conventions, and what a wrong one costs"
     ),
-    "choices": Command(
+    "choices": ListedCommand(
         "choices", "choices", "Models", "List every choice of a model, with formula and source"
     ),
-    "export": Command("export", "export", "Models", "Write a model for others: Hugging Face, GGUF, our own"),
-    "import": Command("import_", "import_", "Models", "Convert weights in pickles to safetensors, safely"),
-    "quantize": Command(
+    "export": ListedCommand(
+        "export", "export", "Models", "Write a model for others: Hugging Face, GGUF, our own"
+    ),
+    "import": ListedCommand(
+        "import_", "import_", "Models", "Convert weights in pickles to safetensors, safely"
+    ),
+    "quantize": ListedCommand(
         "quantize", "quantize", "Models", "Quantize weights to 8 or 4 bits, and print the bill"
     ),
-    "generate": Command("generate", "generate", "Use", "Continue texts; with a ledger, say why each token"),
-    "chat": Command("chat", "chat", "Use", "Talk with a model, by its own chat template"),
-    "serve": Command("serve", "serve", "Use", "Serve a model over HTTP with OpenAI's API"),
-    "explain": Command("explain", "explain", "See", "Show where a number came from, down to the weights"),
-    "explore": Command("explore", "explore", "See", "Open a run in the browser, where every number opens"),
-    "look": Command("look", "look", "See", "Show what happens inside a model as it reads"),
-    "trace": Command("trace", "trace", "See", "Run the specification, and keep every number"),
-    "replay": Command("replay", "replay", "See", "Recompute every number of a trace or ledger file"),
-    "verify": Command("verify", "verify", "Check", "Say whether a model's numbers can be trusted"),
-    "compare": Command("compare", "compare", "Check", "Find where two models differ: noise, or which bug"),
-    "evaluate": Command("evaluate", "evaluate", "Measure", "Measure how well models predict texts"),
-    "calibrate": Command(
+    "generate": ListedCommand(
+        "generate", "generate", "Use", "Continue texts; with a ledger, say why each token"
+    ),
+    "chat": ListedCommand("chat", "chat", "Use", "Talk with a model, by its own chat template"),
+    "serve": ListedCommand("serve", "serve", "Use", "Serve a model over HTTP with OpenAI's API"),
+    "explain": ListedCommand(
+        "explain", "explain", "See", "Show where a number came from, down to the weights"
+    ),
+    "explore": ListedCommand(
+        "explore", "explore", "See", "Open a run in the browser, where every number opens"
+    ),
+    "look": ListedCommand("look", "look", "See", "Show what happens inside a model as it reads"),
+    "trace": ListedCommand("trace", "trace", "See", "Run the specification, and keep every number"),
+    "replay": ListedCommand("replay", "replay", "See", "Recompute every number of a trace or ledger file"),
+    "verify": ListedCommand("verify", "verify", "Check", "Say whether a model's numbers can be trusted"),
+    "compare": ListedCommand(
+        "compare", "compare", "Check", "Find where two models differ: noise, or which bug"
+    ),
+    "evaluate": ListedCommand("evaluate", "evaluate", "Measure", "Measure how well models predict texts"),
+    "calibrate": ListedCommand(
         "calibrate", "calibrate", "Measure", "Measure whether to believe a model's probabilities"
     ),
-    "train": Command("train", "train", "Train", "Train a model on your own texts, or by a recipe"),
-    "runs": Command("runs", "runs", "Train", "List runs, and how each stands"),
-    "plot": Command("plot", "plot", "Train", "Draw the curves of runs, one over the other"),
-    "data": Command("data", "app", "Train", "Encode texts into token files, and show them"),
-    "tokenizer": Command("tokenizer", "app", "Train", "Train, compare and explain tokenizers"),
-    "learn": Command("learn", "learn", "Learn", "Read a lesson whose numbers come from a run"),
-    "sheet": Command("sheet", "sheet", "Learn", "Make a worksheet to do by hand, from a run"),
-    "mark": Command("mark", "mark", "Learn", "Mark a worksheet, each step from your own numbers"),
+    "train": ListedCommand("train", "train", "Train", "Train a model on your own texts, or by a recipe"),
+    "runs": ListedCommand("runs", "runs", "Train", "List runs, and how each stands"),
+    "plot": ListedCommand("plot", "plot", "Train", "Draw the curves of runs, one over the other"),
+    "data": ListedCommand("data", "app", "Train", "Encode texts into token files, and show them"),
+    "tokenizer": ListedCommand("tokenizer", "app", "Train", "Train, compare and explain tokenizers"),
+    "learn": ListedCommand("learn", "learn", "Learn", "Read a lesson whose numbers come from a run"),
+    "sheet": ListedCommand("sheet", "sheet", "Learn", "Make a worksheet to do by hand, from a run"),
+    "mark": ListedCommand("mark", "mark", "Learn", "Mark a worksheet, each step from your own numbers"),
 }
 """In the order of the help: models, what one does with them, and what one learns."""
 

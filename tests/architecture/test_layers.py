@@ -28,9 +28,9 @@ LOOK_UPS = {"kinds", "find", "module_of", "function_of", "class_of"}
 """The functions of the registry, whose first argument is a family."""
 MECHANISM = (
     *("pellucid", "pellucid.base.registry", "pellucid.base.lazy"),
-    "pellucid.interpretability.look_kinds",
+    *("pellucid.cli.app", "pellucid.interpretability.look_kinds"),
 )
-"""Modules that import what a table names: lazy names of the package and of `Model`, kinds, views."""
+"""Modules that import what a table names: lazy names of the package and of `Model`, commands, views."""
 
 Sources = Mapping[str, str]
 Graph = dict[str, set[str]]

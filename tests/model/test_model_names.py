@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 import pellucid
 from pellucid.base.errors import PellucidError, TokenError, UsageError
@@ -29,7 +30,7 @@ def test_a_verb_is_a_function_and_a_method_and_takes_a_name(name: str) -> None:
     assert name == "save" or getattr(Model, name) is function
 
 
-def test_a_text_a_loss_and_a_decoded_text_need_no_tokenizer_of_ones_own() -> None:
+def test_a_text_can_be_given_to_logits_and_loss_and_ids_to_decode() -> None:
     model = pellucid.load("abcd")
     assert model.logits("A B").equal(model.logits([0, 1]))
     assert model.logits(["A B", "C"]).shape == (2, 2, 4)
@@ -69,10 +70,9 @@ def test_verbs_take_a_name() -> None:
 def test_a_module_of_transformers_is_the_model_that_its_folder_is(
     family: str, dtype: str, tmp_path: Path
 ) -> None:
-    transformers = pytest.importorskip("transformers")
     _, write = random_model(family, 1)
     folder = write(tmp_path / "model", dtype=dtype)
-    module = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    module = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     ours, theirs = pellucid.load(folder), pellucid.load(module)
     assert ours.config == theirs.config
     for name, weight in as_lazy(ours.pretrained.weights).items():
