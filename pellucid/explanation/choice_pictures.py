@@ -125,7 +125,7 @@ def family_figure(family: str, plots: Sequence[tuple[str, str, Chart | Heatmap]]
             replace(plot, title=kind, subtitle=plot.subtitle or settings) for kind, settings, plot in maps
         ]
         note = f"{first.y_label} downwards, {first.x.label} to the right, both from 0"
-        note += "; blue: visible" if first.scale == "mask" else "; blue is −1, white 0, orange 1"
+        note += "; blue: visible" if first.scale == "mask" else "; brown is −1, white 0, blue 1"
         height, width = first.values.shape
         return Figure(title, [Section(title, tiles, (CELL * width, CELL * height))], note)
     charts = [plot for _, _, plot in plots if isinstance(plot, Chart)]

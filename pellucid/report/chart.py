@@ -10,14 +10,21 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-VIRIDIS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
-SCALES = {
-    "mask": ((238, 241, 245), (43, 108, 176)),
-    "signed": ((43, 108, 176), (255, 255, 255), (217, 106, 15)),
-    "log": VIRIDIS,
-    "share": ((255, 255, 255), (43, 108, 176)),
+Stops = tuple[tuple[int, int, int], ...]
+SCALES: dict[str, Stops] = {
+    "mask": ((234, 231, 223), (43, 108, 176)),
+    "signed": ((166, 82, 42), (252, 251, 248), (43, 108, 176)),
+    "log": ((243, 241, 235), (132, 171, 211), (10, 60, 120)),
+    "share": ((252, 251, 248), (43, 108, 176)),
 }
-"""The colors of a heatmap from its least value to its largest."""
+"""The colors of a heatmap from its least value to its largest: of numbers with a sign, brown is negative."""
+DARK_SCALES: dict[str, Stops] = {
+    "mask": ((41, 44, 49), (99, 179, 237)),
+    "signed": ((217, 138, 95), (21, 23, 26), (99, 179, 237)),
+    "log": ((31, 34, 38), (52, 104, 158), (176, 214, 250)),
+    "share": ((21, 23, 26), (99, 179, 237)),
+}
+"""The same on a dark page."""
 
 
 @dataclass(frozen=True)
@@ -175,11 +182,13 @@ def color(place: float, scale: str) -> tuple[int, ...] | None:
     """Returns the red, green and blue at a position of a color scale; None for NaN.
 
     >>> color(0.0, "log"), color(0.5, "log"), color(math.nan, "log")
-    ((68, 1, 84), (33, 145, 140), None)
+    ((243, 241, 235), (132, 171, 211), None)
     """
-    if math.isnan(place):
-        return None
-    stops = SCALES[scale]
+    return None if math.isnan(place) else interpolate(place, SCALES[scale])
+
+
+def interpolate(place: float, stops: Stops) -> tuple[int, ...]:
+    """Returns the red, green and blue at a position between some colors."""
     at = place * (len(stops) - 1)
     under = min(int(at), len(stops) - 2)
     pairs = zip(stops[under], stops[under + 1], strict=True)

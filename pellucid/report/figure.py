@@ -48,6 +48,8 @@ class Figure:
     alt: str = ""
     width: int = PAGE
     excerpts: Sequence[Excerpt] = ()
+    found: str = ""
+    """What the figure shows, in one sentence, below the title of its page."""
 
     def keys(self) -> list[LegendKey]:
         """Returns the legend: each key once, in the order of the series."""

@@ -1,7 +1,5 @@
 """A figure written to a file, by the ending of its name; only a figure of this program is ever replaced."""
 
-import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,9 @@ from pellucid.base.files import Kind, check_output, new_file
 from pellucid.base.formatting import escape_controls
 from pellucid.report.chart import Chart, LegendKey
 from pellucid.report.figure import Figure
-from pellucid.report.inline import BRIGHT, dark_rules, draw_key
+from pellucid.report.inline import draw_key
+from pellucid.report.page import FOLDER, make_page, read_style
+from pellucid.report.page_colors import BRIGHT
 from pellucid.report.png import check_matplotlib, write_png
 from pellucid.report.svg import has_name, plot_marks, tile, write_svg
 from pellucid.report.svg.marks import COLORS, Tile, svg_tag
@@ -30,18 +30,20 @@ def write_page(figure: Figure) -> bytes:
         if isinstance(plot, Chart)
     ]
     names = [{"name": key.name, "color": f"var(--run{key.color % len(COLORS)})"} for key in keys]
-    values = json.dumps({"names": names, "panels": charts}, ensure_ascii=False, allow_nan=False)
-    parts = {
-        "TITLE": escape(figure.title),
-        "LIGHT": " ".join(f"--run{i}: {color};" for i, color in enumerate(COLORS)),
-        "DARK": " ".join(f"--run{i}: {color};" for i, color in enumerate(BRIGHT)),
-        "DARK_MARKS": dark_rules(),
-        "NAMES": "\n".join(map(draw_key, filter(has_name, keys))),
-        "DRAWING": "\n".join(_draw(figure)),
-        "VALUES": values.replace("<", "\\u003c"),
-    }
-    page = (Path(__file__).parent / "page.html").read_text("utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page).encode()
+    legend = "\n".join(map(draw_key, filter(has_name, keys)))
+    colors = (" ".join(f"--run{i}: {color};" for i, color in enumerate(each)) for each in (COLORS, BRIGHT))
+    light, dark = colors
+    style = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+    body = [f'<ul class="legend">{legend}</ul>' if legend else "", *_draw(figure), '<div id="tip"></div>']
+    return make_page(
+        "pellucid plot",
+        figure.title,
+        figure.found or figure.note,
+        "\n".join(body),
+        style=style + read_style(FOLDER / "plot.css"),
+        script=read_style(FOLDER / "plot.js"),
+        data={"names": names, "panels": charts},
+    ).encode()
 
 
 def _draw(figure: Figure) -> Iterator[str]:

@@ -1,8 +1,4 @@
-"""Plots inside an HTML page of text: drawings that follow the reader's light or dark style, and the rules
-that such a page needs.
-
-A colored cell has its color in a style attribute, which a Content-Security-Policy allows by
-`style-src-attr 'unsafe-inline'`."""
+"""Plots inside an HTML page of text: drawings with their numbers in words, and their legend."""
 
 from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape
@@ -12,23 +8,7 @@ from pellucid.report.chart import LegendKey
 from pellucid.report.diagram import Grid
 from pellucid.report.figure import Plot, Section, make_figure
 from pellucid.report.svg import ZOOM, has_name, plot_marks, tile
-from pellucid.report.svg.marks import COLORS, FAINT, INK, NONE, PAPER, RULE, stroke, svg_tag
-
-BRIGHT = ("#63b3ed", "#ff9257", "#5fd39a", "#e58fd4", "#ecc04f", "#b5c0cf", "#a59bff", "#ff8585")
-DARK = {
-    INK: "#e4e8ed", FAINT: "#a3b0bf", PAPER: "#1b2129", RULE: "#3a4552", NONE: "#2c343e",
-    **dict(zip(COLORS, BRIGHT, strict=True)),
-}  # fmt: skip
-"""What a color becomes on a dark page. The heatmaps keep theirs: bright is large on any page."""
-
-
-def dark_rules() -> str:
-    """Returns the style rules of a dark page, for every color that a plot may have."""
-    return "\n    ".join(
-        f'[{what}="{light}"] {{ {what}: {dark}; }}'
-        for light, dark in DARK.items()
-        for what in ("fill", "stroke")
-    )
+from pellucid.report.svg.marks import stroke, svg_tag
 
 
 def draw_key(key: LegendKey) -> str:

@@ -8,7 +8,7 @@ from bisect import bisect
 from collections.abc import Iterator
 from pathlib import Path
 
-from pellucid.report.html import escape_text
+from pellucid.report.page import escape_text
 
 SURPRISAL_LEVELS = (0.1, 0.5, 1.0, 2.0, 4.0, 7.0)
 """Where the next color begins, in nats."""

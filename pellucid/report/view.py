@@ -44,3 +44,5 @@ class View:
     plots: Sequence[Plot] = ()
     notes: Sequence[str] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
+    found: str = ""
+    """What it shows, in one sentence."""

@@ -15,8 +15,9 @@ from pellucid.base.files import UNPAIRED, check_output, make_json_kind, make_pag
 from pellucid.base.formatting import escape_controls
 from pellucid.report.figure import Figure, group_plots
 from pellucid.report.file import check_figure_output, write_figure
-from pellucid.report.html import escape_text, fill_page
-from pellucid.report.inline import dark_rules, draw_plots
+from pellucid.report.inline import draw_plots
+from pellucid.report.page import escape_text, read_style
+from pellucid.report.page import make_page as write_html
 from pellucid.report.view import View, ViewTable
 from pellucid.report.view_text import format_entry
 
@@ -121,16 +122,15 @@ def make_page(name: str, prompts: Sequence[Sequence[str]], views: Sequence[View]
     """Returns the page of some views of one model; `prompts` are the tokens of each prompt, as shown, and
     the note precedes them."""
     links = (f'<a href="#{view.kind}-{i}">{escape_text(view.title)}</a>' for i, view in enumerate(views))
-    parts = {
-        "DARK_RULES": dark_rules(),
-        "TITLE": f"Inside {escape_text(name)}",
-        "HEADING": f"Inside {escape_text(name)}",
-        "PROMPTS": f'<p class="faint">{escape_text(note)}</p>' * bool(note)
-        + "\n".join(map(_draw_prompt, prompts)),
-        "CONTENTS": "\n".join(links) if len(views) > 1 else "",
-        "VIEWS": "\n".join(line for i, view in enumerate(views) for line in _draw_view(view, i)),
-    }
-    return fill_page((Path(__file__).parent / "view_page.html").read_text("utf-8"), parts)
+    body = [
+        f'<p class="faint">{escape_text(note)}</p>' * bool(note),
+        *map(_draw_prompt, prompts),
+        f"<nav>{chr(10).join(links)}</nav>" if len(views) > 1 else "",
+        *(line for i, view in enumerate(views) for line in _draw_view(view, i)),
+    ]
+    lead = " ".join(view.found for view in views if view.found)
+    style = read_style(Path(__file__).parent / "view_page.css")
+    return write_html("pellucid look", f"Inside {name}", lead, "\n".join(body), style=style)
 
 
 def _draw_prompt(tokens: Sequence[str]) -> str:

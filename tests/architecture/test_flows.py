@@ -32,9 +32,9 @@ class Flow(NamedTuple):
 
 FLOWS = {
     "explain": Flow(("explain", "abcd", "A B", "--at", "probs[1,2]"), 329, 64, 106),
-    "generate": Flow(("generate", "abcd", "A B", "--max-new-tokens", "4"), 368, 75, 197),
-    "train": Flow(("train", "task:copy", "steps=3", "out=run"), 830, 138, 302),
-    "verify": Flow(("verify", "abcd", "--quick"), 1390, 228, 475),
+    "generate": Flow(("generate", "abcd", "A B", "--max-new-tokens", "4"), 368, 75, 195),
+    "train": Flow(("train", "task:copy", "steps=3", "out=run"), 830, 138, 299),
+    "verify": Flow(("verify", "abcd", "--quick"), 1386, 226, 468),
 }
 PROGRAM = """
 import contextlib, io, json, shutil, sys, threading

@@ -20,9 +20,7 @@ import pytest
 from pellucid.report import png
 from pellucid.report.figure import Figure, Section
 from pellucid.report.file import FIGURE_FILE, write_page
-from pellucid.report.inline import DARK
 from pellucid.report.svg import tile, write_svg
-from pellucid.report.svg.marks import hex_color
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.history.charts import curve_charts
 from pellucid.training.history.curves import RunCurves, run_curves
@@ -53,7 +51,7 @@ def figure(*runs: RunCurves) -> Figure:
 
 def values(page: Path) -> dict[str, Any]:
     """Returns what the page shows under the pointer."""
-    found = re.search(r'id="values">(.*?)</script>', page.read_text("utf-8"))
+    found = re.search(r'id="data">(.*?)</script>', page.read_text("utf-8"))
     assert found
     return dict(json.loads(found[1]))
 
@@ -163,7 +161,7 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
     runs = [run_curves(name, map(make_line, events(n))) for name, n in (("a", 300), ("b", 120))]
     text = write_page(figure(*runs)).decode()
     script = text[text.rindex("<script>") + 8 : text.rindex("</script>")]
-    found = re.search(r'id="values">(.*?)</script>', text)
+    found = re.search(r'id="data">(.*?)</script>', text)
     assert found
     panel = json.loads(found[1])["panels"][1]
     stand_in = """
@@ -175,9 +173,9 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
       addEventListener(k, f) { this.heard[k] = f; }
       getScreenCTM() { return { inverse: () => null }; }
     }
-    const page = { values: new Element(), tip: new Element() };
+    const page = { data: new Element(), tip: new Element() };
     const panels = [1, 2, 3, 4].map(() => new Element());
-    page.values.textContent = process.argv[2];
+    page.data.textContent = process.argv[2];
     globalThis.document = { getElementById: k => page[k], querySelectorAll: () => panels,
       createElement: () => new Element(), createElementNS: () => new Element() };
     globalThis.DOMPoint = class {
@@ -216,16 +214,6 @@ def test_letters_have_eleven_pixels_where_a_panel_is_as_wide_as_a_telephone(
     assert 'name="viewport" content="width=device-width"' in page and width <= 384
     sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)"', page)]
     assert sizes and min(sizes) >= 11
-
-
-def test_a_dark_page_has_other_lines_and_letters_and_no_other_maps() -> None:
-    """Bright is large on any page: nothing is inverted, and no colour of the maps is repainted."""
-    page = write_page(figure(run_curves("a", map(make_line, events(5))))).decode()
-    dark = page[page.index("prefers-color-scheme: dark") : page.index("</style>")]
-    assert "filter" not in page
-    assert dict(re.findall(r'\[fill="(#\w+)"\] { fill: (#\w+); }', dark)) == DARK
-    ladder = {hex_color(i / 999, "log") for i in range(1000)}
-    assert not ladder & DARK.keys()
 
 
 def test_the_axis_of_losses_that_are_positive_does_not_go_below_zero() -> None:

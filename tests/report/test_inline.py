@@ -1,4 +1,4 @@
-"""Plots inside a page are drawings with their numbers in words, and every color has its dark one."""
+"""Plots inside a page are drawings with their numbers in words."""
 
 import re
 from xml.etree import ElementTree
@@ -7,7 +7,7 @@ import numpy as np
 
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
 from pellucid.report.diagram import Grid
-from pellucid.report.inline import DARK, dark_rules, draw_plots
+from pellucid.report.inline import draw_plots
 
 
 def test_plots_of_one_kind_stand_together_below_their_legend() -> None:
@@ -21,7 +21,3 @@ def test_plots_of_one_kind_stand_together_below_their_legend() -> None:
     assert "A 1, B 0.25" in html and "loss &lt;1&gt;" in html
     ids = re.findall(r'id="([^"]+)"', html)
     assert len(ids) == len(set(ids))
-
-
-def test_every_color_of_a_plot_is_replaced_on_a_dark_page() -> None:
-    assert all(f'[fill="{light}"] {{ fill: {dark}; }}' in dark_rules() for light, dark in DARK.items())

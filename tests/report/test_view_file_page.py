@@ -13,7 +13,7 @@ class Tags(HTMLParser):
         self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag not in ("meta", "html", "p", "path", "rect", "circle", "line"):
+        if tag not in ("meta", "p", "path", "rect", "circle", "line"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

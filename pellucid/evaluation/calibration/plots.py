@@ -71,7 +71,8 @@ def make_figure_of(calibrations: Sequence[Calibration]) -> Figure:
         sections.append(Section(heading, plots, WIDE))
     title = f"calibration of {escape_controls(', '.join(each.model for each in calibrations), keep='')}"
     words = (describe(plot) for section in sections for plot in section.plots)
-    return Figure(title, sections, NOTE, " ".join(f"{each}." for each in words))
+    found = _summarize(calibrations[0]) if calibrations else ""
+    return Figure(title, sections, NOTE, " ".join(f"{each}." for each in words), found=found)
 
 
 def _draw(setting: ScaledScores) -> list[Plot]:
@@ -80,3 +81,14 @@ def _draw(setting: ScaledScores) -> list[Plot]:
         draw_reliability(f"{name}: ECE {setting.scores.bins.ece:.4f}", setting.scores.bins),
         draw_reliability(f"{name}: mass ECE {setting.scores.mass_bins.ece:.4f}", setting.scores.mass_bins),
     ]
+
+
+def _summarize(calibration: Calibration) -> str:
+    """Returns how far the first model's confidence is from its accuracy, in one sentence."""
+    before, after = calibration.before, calibration.after
+    found = f"On average the model's confidence is {before.ece.value:.4f} away from its accuracy"
+    if after is not None and calibration.fitted_temperature is not None:
+        found += (
+            f", and {after.ece.value:.4f} at the fitted temperature of {calibration.fitted_temperature:.3g}"
+        )
+    return f"{found}."

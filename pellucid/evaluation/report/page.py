@@ -25,8 +25,9 @@ from pellucid.evaluation.result import SURPRISAL_WIDTH, Evaluation, Figures, Mod
 from pellucid.report.chart import Array, Axis, Chart, LegendKey, Series
 from pellucid.report.diagram import Bars
 from pellucid.report.figure import Plot
-from pellucid.report.html import escape_text, fill_page
-from pellucid.report.inline import dark_rules, draw_plots
+from pellucid.report.inline import draw_plots
+from pellucid.report.page import escape_text, read_style
+from pellucid.report.page import make_page as write_html
 from pellucid.report.surprisal import draw_legend, draw_token, read_token_style
 
 FRAME_BYTES, MODEL_BYTES = 60_000, 300_000
@@ -53,23 +54,41 @@ def write_page(evaluation: Evaluation, path: Path, force: bool = False) -> None:
 
 def make_page(evaluation: Evaluation) -> str:
     """Returns the page."""
-    names = _join_names(list(map(_name, evaluation.names)))
+    names = _join_names(list(map(_shorten_name, evaluation.names)))
     differences = describe_differences(evaluation)
     notes = [*differences, *evaluation.notes(), *describe_tasks(evaluation)]
     verb, what = ("predict", "the data") if evaluation.models else ("do", "the tasks")
-    parts = {
-        "TOKEN_STYLE": read_token_style(),
-        "DARK_RULES": dark_rules(),
-        "TITLE": f"Evaluation of {names}",
-        "HEADING": f"How well {names} {_inflect(verb, len(evaluation.names))} {what}",
-        "DATA": ", ".join(map(_name_source, evaluation.data[:MOST_SOURCES])),
-        "FIGURES": "\n".join(_draw_figures(evaluation, list(make_figure_rows(evaluation)))),
-        "SOURCES": "\n".join(_draw_sources(evaluation)),
-        "TASKS": "\n".join(_draw_tasks(evaluation)),
-        "NOTES": "\n".join(f"<li>{escape_text(shorten(note, LONGEST_NOTE))}</li>" for note in notes),
-        "DOCUMENTS": "\n".join(_draw_documents(evaluation)) if evaluation.models else "",
-    }
-    return fill_page((Path(__file__).parent / "page.html").read_text("utf-8"), parts)
+    body = [
+        *_draw_figures(evaluation, list(make_figure_rows(evaluation))),
+        *_draw_sources(evaluation),
+        *_draw_tasks(evaluation),
+        '<ul class="notes">',
+        *(f"<li>{escape_text(shorten(note, LONGEST_NOTE))}</li>" for note in notes),
+        "</ul>",
+        *(_draw_documents(evaluation) if evaluation.models else ()),
+    ]
+    return write_html(
+        "pellucid evaluate",
+        f"How well {names} {_inflect(verb, len(evaluation.names))} {what}",
+        _summarize(evaluation),
+        "\n".join(body),
+        style=read_token_style() + read_style(Path(__file__).parent / "page.css"),
+    )
+
+
+def _summarize(evaluation: Evaluation) -> str:
+    """Returns what was found, in one sentence."""
+    texts = ", ".join(shorten(PurePath(one).name or one, LONGEST_NAME) for one in evaluation.data[:3])
+    if not evaluation.models:
+        return f"{len(evaluation.tasks):,} tasks were done."
+    total = evaluation.models[0].total
+    on = f" on {texts}" if texts else ""
+    found = f"{_shorten_name(evaluation.names[0])} has a loss of {total.loss.value:.3f} nats per token{on}"
+    return f"{found}; its most likely token is the next one {total.accuracy.value:.1%} of the time."
+
+
+def _shorten_name(name: str) -> str:
+    return shorten(name, LONGEST_NAME)
 
 
 def _name(text: str) -> str:

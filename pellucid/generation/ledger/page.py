@@ -1,7 +1,6 @@
 """A ledger as an HTML page that needs nothing from elsewhere: tokens colored by surprisal, and of the one
 that is pointed at, or walked to with the keyboard, the candidates, the chain and the draw."""
 
-import json
 import math
 import shlex
 from collections.abc import Iterator
@@ -16,7 +15,8 @@ from pellucid.generation.ledger.entry import BeamNode, Entry, compute_intervals
 from pellucid.generation.ledger.settings_text import describe_rule, describe_settings, format_sampler
 from pellucid.generation.ledger.token_text import PROPOSER_WORDS, count_names, find_place, token_text
 from pellucid.generation.request import Completion
-from pellucid.report.html import escape_text, fill_page
+from pellucid.report.page import escape_text, read_style
+from pellucid.report.page import make_page as write_html
 from pellucid.report.surprisal import draw_legend, draw_token, read_token_style
 
 SHOWN = 12
@@ -45,23 +45,52 @@ def write_page(ledger: LedgerRecord, path: Path, force: bool = False) -> None:
 
 def make_page(ledger: LedgerRecord, file: str = "ledger.json") -> str:
     """Returns the page; `file` is the name of the ledger file in the commands that it shows."""
-    here = Path(__file__).parent
+    here, model = Path(__file__).parent, ledger.model.name
     rows = [(word, text) for word, text in describe_settings(ledger) if word != "prompt"]
-    parts = {
-        "TOKEN_STYLE": read_token_style(),
-        "TITLE": f"Ledger of {escape_text(ledger.model.name)}",
-        "HEADING": f"How {escape_text(ledger.model.name)} chose {_count_tokens(ledger)}",
-        "SETTINGS": "\n".join(f"<dt>{word}</dt><dd>{escape_text(text)}</dd>" for word, text in rows),
-        "LEGEND": "\n".join(_draw_legend(ledger)),
-        "CHOICES": "\n".join(_draw_choices(ledger)),
-        "BEAMS": "\n".join(draw_beams(ledger)),
-        "FILE": escape_text(file),
-        "MODEL": escape_text(shlex.quote(ledger.model.name)),
-        "DATA": json.dumps(_make_data(ledger, file), ensure_ascii=False, separators=(",", ":")).replace(
-            "<", "\\u003c"
-        ),
-    }
-    return fill_page((here / "page.html").read_text("utf-8"), parts, (here / "page.js").read_text("utf-8"))
+    settings = "\n".join(f"<dt>{word}</dt><dd>{escape_text(text)}</dd>" for word, text in rows)
+    body = f"""<details id="settings" open><summary>settings</summary>
+<dl class="settings">
+{settings}
+</dl></details>
+{chr(10).join(_draw_legend(ledger))}
+<main>
+<div>
+{chr(10).join(_draw_choices(ledger))}
+{chr(10).join(draw_beams(ledger))}
+</div>
+<aside id="panel" aria-live="polite" aria-label="the selected token" hidden></aside>
+</main>
+<footer>
+<p>Recompute every draw, and with the model every number:</p>
+<pre><code>pellucid replay {escape_text(file)}
+pellucid replay {escape_text(file)} --model {escape_text(shlex.quote(model))}</code></pre>
+<p>Go on into the model, from the probability of a token to its logits and the blocks behind them:</p>
+<pre><code id="explain">pellucid explain {escape_text(file)} --token 1</code></pre>
+<p class="faint">Surprisal, entropy and rank are of the model's own distribution; p is the probability after
+every sampler. Rank 0 has the largest logit. This page asks nothing of the network; its numbers are rounded,
+those of the file are exact.</p>
+</footer>"""
+    return write_html(
+        "pellucid ledger",
+        f"How {model} chose {_count_tokens(ledger)}",
+        _summarize(ledger),
+        body,
+        style=read_token_style() + read_style(here / "page.css"),
+        script=read_style(here / "page.js"),
+        data=_make_data(ledger, file),
+    )
+
+
+def _summarize(ledger: LedgerRecord) -> str:
+    """Returns what was found, in one sentence."""
+    entries = [entry for completion in ledger.completions for entry in completion.entries]
+    if not entries:
+        return "Each token of the text, and what was computed of it."
+    mean = sum(entry.surprisal for entry in entries) / len(entries)
+    first = sum(entry.rank == 0 for entry in entries) / len(entries)
+    return (
+        f"On average a token surprised the model by {mean:.2f} nats; {first:.0%} were its own first choice."
+    )
 
 
 def _count_tokens(ledger: LedgerRecord) -> str:

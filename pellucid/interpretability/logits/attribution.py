@@ -231,6 +231,7 @@ def view_attribution(
         notes.append("The logits have a soft cap: the parts add up to the logit before it (unembedded).")
     if found.sources is None:
         notes.append("This attention has no pattern among its values, so heads are not split by key.")
+    (largest,) = found.largest(1)
     return View(
         "attribution",
         f"What {what} {where} comes from",
@@ -239,6 +240,7 @@ def view_attribution(
         list(_plots(found)),
         notes,
         _to_data(prompted, found),
+        f"{largest.label} adds most to the logit: {largest.value:+.3f} of {found.logit:+.3f}.",
     )
 
 

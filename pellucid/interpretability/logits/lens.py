@@ -260,7 +260,19 @@ def view_lens(
         [_make_grid(prompted, found), *_make_charts(found, place, target)],
         notes,
         _to_data(prompted, found),
+        _summarize(prompted, found, place),
     )
+
+
+def _summarize(prompted: PromptedModel, found: Lens, place: int) -> str:
+    """Returns what the model predicts, and from which state on that is the most probable token."""
+    final = int(found.top_ids[-1, place, 0])
+    since = len(found.states) - 1
+    while since and int(found.top_ids[since - 1, place, 0]) == final:
+        since -= 1
+    probability = float(found.top_probs[-1, place, 0])
+    token = f"“{prompted.show_token(final)}” (p {probability:.2f})"
+    return f"The model predicts {token}, its most probable token from {label_state(found.states[since])} on."
 
 
 def _make_table(prompted: PromptedModel, found: Lens, place: int, target: str) -> ViewTable:

@@ -1,8 +1,8 @@
 """The sheet file: a worksheet as JSON, complete, so that it is marked without the model.
 
 A Markdown sheet has the same data in one line at its end (`data_line.py`), and the answers on its lines; an
-HTML sheet is for paper. A rule is a key, a number, or a list: `["+", RULE…, {"rest": KEY}]`,
-`[FUNCTION, RULE…]`.
+HTML sheet is for paper, and its page saves the answers typed into it as the JSON file. A rule is a key, a
+number, or a list: `["+", RULE…, {"rest": KEY}]`, `[FUNCTION, RULE…]`.
 """
 
 import dataclasses
@@ -147,7 +147,7 @@ def format_file(sheet: Sheet, ending: str, key: bool = False, name: str = "FILE.
     if key:
         sheet = fill_key(sheet)
     if ending == ".html":
-        return write_html(sheet, compute_code(sheet), key)
+        return write_html(sheet, compute_code(sheet), key, _format_data(sheet))
     if ending == ".json":
         return format_sheet(sheet)
     return f"{write_markdown(sheet, key, name)}\n\n{write_data_line(_format_data(sheet))}\n"
@@ -205,7 +205,7 @@ SHEET_FILE = Kind("a sheet", _why_not_a_sheet)
 def read_sheet(path: Path) -> Sheet:
     """Returns the sheet of a JSON or Markdown file, with the answers that were typed into it."""
     if path.suffix.lower() not in (".json", ".md"):
-        page = " An HTML sheet is for paper;" if path.suffix.lower() == ".html" else ""
+        page = " An HTML sheet saves its answers as a .json file;" if path.suffix.lower() == ".html" else ""
         raise FileError(
             f"cannot read answers from {path}: it is not a .json or .md file.{page} "
             "`pellucid sheet … -o FILE.md` writes the same sheet to type into."

@@ -48,6 +48,8 @@ class AnswerLine:
     symbol: str
     work: str
     answer: str
+    key: str = ""
+    """Of the box, where it is asked."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +307,9 @@ def _make_line(sheet: Sheet, number: int, box: Box, key: bool) -> AnswerLine:
         return AnswerLine(number, symbol, _write_numbers(sheet, box), box.format(sheet.key[box.key]))
     if box.shown:
         return AnswerLine(number, symbol, _write_numbers(sheet, box, hides_open=True), to_line(box.shown))
-    return AnswerLine(number, symbol, _write_symbols(sheet, box), to_line(sheet.answers.get(box.key, "")))
+    return AnswerLine(
+        number, symbol, _write_symbols(sheet, box), to_line(sheet.answers.get(box.key, "")), box.key
+    )
 
 
 def _write_numbers(sheet: Sheet, box: Box, hides_open: bool = False) -> str:

@@ -20,6 +20,7 @@ from pellucid.learning.sheets.layout import (
     to_line,
 )
 from pellucid.learning.sheets.sheet import Sheet
+from pellucid.report.page import make_page, read_style
 
 TASKS = {
     "compute": "Compute each numbered box from the given numbers and the boxes before it. Round each answer "
@@ -109,18 +110,26 @@ def _code(text: str) -> str:
 # ---- HTML
 
 
-def write_html(sheet: Sheet, code: str, key: bool = False) -> str:
-    """Returns the HTML page of a sheet; `code` is its short code, by which its file is found again."""
-    parts = {"TITLE": escape(_title(sheet, key)), "BODY": "\n".join(_html_lines(sheet, code, key))}
-    page = (Path(__file__).parent / "page.html").read_text("utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page)
+def write_html(sheet: Sheet, code: str, key: bool = False, file: str = "") -> str:
+    """Returns the HTML page of a sheet; `code` is its short code, by which its file is found again.
+
+    With the sheet's `file`, its JSON, boxes become fields, whose answers are saved as such a file."""
+    here = Path(__file__).parent
+    has_fields = bool(file) and _task(sheet, key) != WORKED and not key
+    return make_page(
+        "pellucid sheet",
+        _title(sheet, key),
+        _task(sheet, key),
+        "\n".join(_html_lines(sheet, code, key)),
+        style=read_style(here / "page.css"),
+        script=read_style(here / "page.js") if has_fields else "",
+        data={"file": file, "name": f"sheet-{code}.json"},
+    )
 
 
 def _html_lines(sheet: Sheet, code: str, key: bool) -> Iterator[str]:
-    yield f"<h1>{escape(_title(sheet, key))}</h1>"
     rows = [*describe_run(sheet), ("sheet", code)]
     yield f"<dl>{''.join(f'<div><dt>{word}</dt><dd>{escape(text)}</dd></div>' for word, text in rows)}</dl>"
-    yield f"<p>{_task(sheet, key)}</p>"
     yield "<h2>Given</h2>"
     yield '<div class="given">'
     for block in lay_out_given(sheet):
@@ -151,7 +160,11 @@ def _html_line(line: AnswerLine) -> str:
     length = len(line.symbol) + len(line.work) + (len(line.answer) or BOX_LENGTH)
     wide = ' class="wide"' if length > HALF_LINE else ""
     work = f" = {_typeset(line.work)}" if line.work else ""
-    answer = f"<b>{_number(line.answer)}</b>" if line.answer else '<span class="box"></span>'
+    answer = (
+        f"<b>{_number(line.answer)}</b>"
+        if line.answer
+        else f'<span class="box" data-key="{escape(line.key)}"></span>'
+    )
     return (
         f'<li{wide}><span class="number">{line.number}</span> <span>{_typeset(line.symbol)}{work} '
         f'<span class="answer">= {answer}</span></span></li>'
@@ -192,8 +205,8 @@ def _html_end(sheet: Sheet, code: str, key: bool) -> str:
         command = f"pellucid sheet lesson-{sheet.lesson}{options} -o FILE.md"
         write = f"<code>{command}</code> writes it"
     return (
-        f"To have sheet <code>{code}</code> marked, type the answers into its Markdown file ({write}) "
-        "and run <code>pellucid mark FILE.md</code>."
+        f"To have sheet <code>{code}</code> marked, save the answers that you typed here, or type them into "
+        f"its Markdown file ({write}), and run <code>pellucid mark FILE</code>."
     )
 
 

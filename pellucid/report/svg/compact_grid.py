@@ -85,7 +85,7 @@ def compact_marks(grid: Grid, left: int, top: int) -> Iterator[str]:
         for j, column in enumerate(grid.columns):
             if not is_masked[i, j]:
                 words = f"{grid.row_label} {name}, {grid.column_label} {column}: {grid.values[i, j]:.4g}"
-                fill = f'style="fill:{hex_color(places[i, j], grid.scale)}"' if grid.scale != "none" else ""
+                fill = f'fill="{hex_color(places[i, j], grid.scale)}"' if grid.scale != "none" else ""
                 cell = rect(x0 + CELL * j, y0 + CELL * i, CELL, CELL, fill)
                 yield f"{cell.removesuffix('/>')}><title>{escape(words)}</title></rect>"
     yield "</g>"
@@ -112,7 +112,7 @@ def _bar(grid: Grid, x: float, y: float) -> Iterator[str]:
     yield text(x, y + 12, low, SMALL)
     x += text_width(low, SIZE) + GAP
     for i in range(BAR if grid.scale != "none" else 0):
-        yield rect(x + i, y + 3, 1.4, 10, f'style="fill:{hex_color(i / (BAR - 1), grid.scale)}"')
+        yield rect(x + i, y + 3, 1.4, 10, f'fill="{hex_color(i / (BAR - 1), grid.scale)}"')
     x += BAR + GAP
     yield text(x, y + 12, high, SMALL)
     if masked:

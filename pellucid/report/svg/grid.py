@@ -13,6 +13,8 @@ from pellucid.report.svg.marks import (
     LINE,
     MIDDLE,
     NONE,
+    ON_BRIGHT,
+    ON_DARK,
     PAPER,
     SMALL,
     Tile,
@@ -27,8 +29,6 @@ from pellucid.report.svg.marks import (
 
 CELL, GAP = 28, 8
 """Pixels of a cell's height, and between a text and what it belongs to."""
-BLACK, WHITE = "#000000", "#ffffff"
-"""Of a number on a colored cell; both keep their colors on a dark page."""
 BRIGHT = 400
 """The sum of red, green and blue above which a color is bright."""
 
@@ -93,9 +93,9 @@ def _cell(grid: Grid, row: int, column: int, x: float, y: float, width: float) -
     place = float(grid.places()[row, column])
     shade = color(place, grid.scale) if grid.scale != "none" else None
     fill, ink = f'fill="{PAPER}"', ""
-    if shade:  # the page's dark colors replace attributes, and no styles
-        fill = f'style="fill:{hex_color(place, grid.scale)}"'
-        ink = f' style="fill:{BLACK if sum(shade) > BRIGHT else WHITE}"'
+    if shade:
+        fill = f'fill="{hex_color(place, grid.scale)}"'
+        ink = f' fill="{ON_BRIGHT if sum(shade) > BRIGHT else ON_DARK}"'
     if grid.texts:  # the number is shown under the pointer
         yield f"<g><title>{format_value(grid.values[row, column], grid.decimals)}</title>"
     yield rect(x, y, width, CELL, f'{fill} stroke="{FAINT}"')

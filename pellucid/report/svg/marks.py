@@ -1,7 +1,8 @@
 """The marks that every drawing is made of: colors, texts, lines and rectangles as SVG."""
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from unicodedata import combining
 from xml.sax.saxutils import escape
@@ -10,6 +11,10 @@ from pellucid.report.chart import LegendKey, color
 
 INK, FAINT, PAPER, RULE, NONE = "#1f2933", "#5f6c7b", "#ffffff", "#d5dbe3", "#e8ebef"
 COLORS = ("#2b6cb0", "#d9480f", "#2f855a", "#9b2c86", "#b7791f", "#4a5568", "#5a4fcf", "#c53030")
+ON_BRIGHT, ON_DARK = "#010101", "#fefefe"
+"""Of a text on a colored cell."""
+SHADES = 64
+"""Colors of a scale, so that a page can name the dark one of each."""
 DASHES = ("none", "7 3", "2 3", "9 3 2 3")
 SMALL = f'font-size="11" fill="{FAINT}"'
 LINE = 16
@@ -115,7 +120,11 @@ def hex_color(place: float, scale: str) -> str:
     """Returns the color at a position of a color scale; grey where there is none.
 
     >>> hex_color(0.0, "log"), hex_color(0.5, "log"), hex_color(float("nan"), "log")
-    ('#440154', '#21918c', '#e8ebef')
+    ('#f3f1eb', '#84abd3', '#e8ebef')
     """
-    found = color(place, scale)
-    return NONE if found is None else "#" + "".join(f"{part:02x}" for part in found)
+    found = color(place if math.isnan(place) else round(place * SHADES) / SHADES, scale)
+    return NONE if found is None else format_hex(found)
+
+
+def format_hex(color: Sequence[int]) -> str:
+    return "#" + "".join(f"{part:02x}" for part in color)

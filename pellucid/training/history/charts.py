@@ -169,7 +169,19 @@ def run_figure(runs: Sequence[LoggedRun], smooth: int | None = None, by: str = S
             heading = f"layers of {run.curves.name}" if len(runs) > 1 else "layers"
             sections.append(Section(heading, heatmaps, LAYERS_SIZE))
     title = ", ".join(run.curves.name for run in runs)
-    return Figure(title, sections, excerpts=[excerpt for run in runs for excerpt in run.excerpts()])
+    excerpts = [excerpt for run in runs for excerpt in run.excerpts()]
+    return Figure(title, sections, excerpts=excerpts, found=_summarize([run.curves for run in runs]))
+
+
+def _summarize(runs: Sequence[RunCurves]) -> str:
+    """Returns the lowest validation loss of the runs, or the last loss, in one sentence."""
+    known = [(run, curve) for run in runs if len(curve := run.validation.finite())]
+    if not known:
+        return ""
+    run, curve = min(known, key=lambda one: float(one[1].values.min()))
+    best, step = float(curve.values.min()), float(curve.steps[int(curve.values.argmin())])
+    whose = f" of {len(runs)} runs, of {run.name}," if len(runs) > 1 else ""
+    return f"The lowest validation loss{whose} is {best:.4g} nats per token, at step {step:,.0f}."
 
 
 def _heatmap(map: Map, steps: Axis) -> Heatmap:

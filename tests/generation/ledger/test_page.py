@@ -14,7 +14,7 @@ import pytest
 from pellucid.base.errors import FileError
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.ledger.page import lay_out, make_page
-from pellucid.report.html import escape_text
+from pellucid.report.page import escape_text
 from pellucid.report.surprisal import compute_level
 from tests.generation.small_ledgers import make_beam_ledger, make_small_ledger, make_speculative_ledger
 

@@ -117,7 +117,7 @@ def test_only_a_sheet_is_replaced_and_only_with_force(tmp_path: Path) -> None:
 def test_another_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.html, \.md or \.json"):
         write_sheet(tmp_path / "a.pdf", SHEET)
-    with pytest.raises(FileError, match="paper"):
+    with pytest.raises(FileError, match="saves its answers"):
         read_sheet(tmp_path / "a.html")
 
 
