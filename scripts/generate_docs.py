@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from choices_page import choices_files
+from code_page import code_page
 from explorer_page import explorer_page
 from generation_page import generation_page, run_examples
 from lessons_page import lesson_files
@@ -252,6 +253,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "python.md": python_page((ROOT / "docs" / "python.md").read_text("utf-8")),
         ROOT / "docs" / "recipes.md": recipes_page((ROOT / "docs" / "recipes.md").read_text("utf-8")),
         ROOT / "docs" / "glossary.md": MADE + "\n".join(glossary()) + "\n",
+        ROOT / "docs" / "code.md": MADE + code_page(layers()),
         **choices_files(ROOT / "docs", MADE),
         **lesson_files(ROOT / "docs" / "lessons", MADE),
     }
