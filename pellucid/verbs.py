@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from pellucid.base.arguments import check_bool, check_function, check_type
 from pellucid.base.errors import UsageError
@@ -26,6 +26,28 @@ if TYPE_CHECKING:
 
     Explanation = Derivation | Slice | Trace | Shapes | RunNumber | RunNames | TokenNumber | Ledger
     """Print it to read it; `to_lines` and `to_data` give it as text and as plain data."""
+
+
+@overload
+def explain(
+    model: "Model | Trace | str | os.PathLike[str]",
+    prompt: Prompt | Sequence[Prompt],
+    at: str,
+    *,
+    depth: int = 3,
+    top: int = 6,
+    lines: int | None = 40,
+    **run: Any,
+) -> "Derivation | Slice": ...
+
+
+@overload
+def explain(
+    model: "Model | Trace | Ledger | str | os.PathLike[str]",
+    prompt: Prompt | Sequence[Prompt] | None = None,
+    at: str | None = None,
+    **more: Any,
+) -> "Explanation": ...
 
 
 def explain(

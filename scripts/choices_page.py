@@ -60,7 +60,8 @@ def _cell(text: str) -> str:
 
 
 def _costs(family: ChoiceFamily) -> Iterator[str]:
-    """What the kinds cost, where they differ; those that cost what the default costs are only named."""
+    """Yields what the kinds cost, where they differ; those that cost what the default costs are only
+    named."""
     if not family.keys:
         return
     shape, as_it_is = preset_cost()

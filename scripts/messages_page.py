@@ -119,7 +119,7 @@ def render(node: ast.expr, values: dict[str, ast.expr]) -> str:
 
 
 def is_text(node: ast.expr) -> bool:
-    """Whether an expression is a text: a literal, an f-string, or one built of them."""
+    """Returns whether an expression is a text: a literal, an f-string, or one built of them."""
     match node:
         case ast.JoinedStr() | ast.Constant(str()):
             return True

@@ -31,7 +31,7 @@ def server_page(text: str) -> str:
 
 
 def is_shared(row: FieldRow) -> bool:
-    """Whether both endpoints that generate have a field."""
+    """Returns whether both endpoints that generate have a field."""
     return set(GENERATION) <= set(row.endpoints)
 
 

@@ -1,1 +1,1 @@
-"""What every room stands on: errors, files, names, types of numbers, strict reading, registries."""
+"""The ground of every room: errors, files, names, types of numbers, strict reading, registries."""

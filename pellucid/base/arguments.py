@@ -213,7 +213,7 @@ def to_list(value: Any) -> list[Any]:
 
 
 def is_bool(value: Any) -> bool:
-    """Whether it is Python's or NumPy's bool, which Python also counts as the integers 0 and 1."""
+    """Returns whether it is Python's or NumPy's bool, which Python also counts as the integers 0 and 1."""
     return type(value).__name__ in ("bool", "bool_")
 
 

@@ -99,7 +99,8 @@ def did_you_mean(word: object, known: Iterable[str], most: int = 1) -> str:
 
 
 def _has_other_digits(word: str, name: str) -> bool:
-    """Whether two words have numbers of as many digits at the same place, and not the same numbers."""
+    """Returns whether two words have numbers of as many digits at the same place, and not the same
+    numbers."""
     pairs = zip(re.findall(r"\d+", word), re.findall(r"\d+", name), strict=False)
     return any(len(ours) == len(theirs) and ours != theirs for ours, theirs in pairs)
 

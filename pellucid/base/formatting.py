@@ -27,7 +27,7 @@ def escape_controls(text: str, keep: str = "\n\t") -> str:
 
 
 def is_visible(char: str) -> bool:
-    """Whether a terminal shows the character, or a space for it, and does nothing else."""
+    """Returns whether a terminal shows the character, or a space for it, and does nothing else."""
     if char.isprintable():
         code = ord(char)
         return code < 0x034F or not (

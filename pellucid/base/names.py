@@ -224,7 +224,7 @@ _LAYER = re.compile(r"^blocks\.(\d+)\.")
 
 
 def asks_for_heads(name: str) -> bool:
-    """Whether a name, a pattern or an address is one of `attn.head_out`.
+    """Returns whether a name, a pattern or an address is one of `attn.head_out`.
 
     >>> asks_for_heads("d.blocks.*.attn.head_out[h=2]"), asks_for_heads("blocks.0.attn.*")
     (True, False)

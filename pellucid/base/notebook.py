@@ -1,4 +1,4 @@
-"""How objects look at a Python prompt and in a notebook: a short line, and HTML with every text escaped."""
+"""Looks of objects at a Python prompt and in a notebook: a short line, and HTML with every text escaped."""
 
 import html
 from collections.abc import Iterable, Sequence

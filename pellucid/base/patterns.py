@@ -33,5 +33,5 @@ def select(
 
 
 def matches_any(names: Iterable[str], pattern: str) -> bool:
-    """Whether the pattern matches one of the names."""
+    """Returns whether the pattern matches one of the names."""
     return any(fnmatchcase(name, pattern) for name in names)

@@ -117,7 +117,7 @@ class QuantizedWeight:
         return self.dequantize(np.float32 if dtype is None else dtype)
 
     def equals(self, other: Self) -> bool:
-        """Whether integers, scales and minimums are the same, bit for bit."""
+        """Returns whether integers, scales and minimums are the same, bit for bit."""
         if (self.group, self.bits) != (other.group, other.bits):
             return False
         ours, theirs = self.parts(), other.parts()
@@ -154,7 +154,7 @@ class QuantizedWeight:
 
 
 def is_quantizable(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a parameter may be quantized: it is a matrix, and not a table of positions."""
+    """Returns whether a parameter may be quantized: it is a matrix, and not a table of positions."""
     return len(shape) == 2 and name not in NEVER_QUANTIZED
 
 

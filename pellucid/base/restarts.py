@@ -1,4 +1,4 @@
-"""How often a process that ends by itself is started again."""
+"""Restarts of a process that ends by itself: how many, and how often."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,8 @@ class RestartLimit:
         self._restarts: list[float] = []
 
     def allow(self) -> bool:
-        """Whether a process that ended now may be started again; the restart is counted where it may."""
+        """Returns whether a process that ended now may be started again; the restart is counted where it
+        may."""
         now = self._clock()
         self._restarts = [moment for moment in self._restarts if now - moment < FORGET_SECONDS]
         if len(self._restarts) >= self.most:

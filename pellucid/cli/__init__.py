@@ -63,7 +63,7 @@ def _run_safely() -> int:
 
 
 def _is_memory_full(error: BaseException) -> bool:
-    """Whether memory is what failed; for that of the host, torch has no class of its own."""
+    """Returns whether memory is what failed; for that of the host, torch has no class of its own."""
     full = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return full or "can't allocate memory" in str(error)
 

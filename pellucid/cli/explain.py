@@ -101,7 +101,7 @@ def explain(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Where a number came from: its formula, the formula with its numbers, and so on for its operands.
+    """Show where a number came from: its formula, the formula with its numbers, and so on for its operands.
 
     Without --at, every name with its shape. A config-only preset shows its parameters and cost. Of a run,
     the step is replayed bit for bit: gradient, clipping, moments, decay and rate of one weight's update; the

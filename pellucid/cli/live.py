@@ -1,4 +1,4 @@
-"""What a person sees of a run while it trains: a panel in a terminal, plain lines everywhere else.
+"""The view of a run while it trains: a panel in a terminal, plain lines everywhere else.
 
     with view("runs/a", peak=1e12) as show:
         for event in trainer.run():

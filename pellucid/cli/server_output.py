@@ -1,4 +1,4 @@
-"""What the commands that serve share: lines that a script waits for, and the exit code of each signal."""
+"""Output of the commands that serve: lines that a script waits for, and the exit code of each signal."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""How a command ends by a signal: SIGTERM and SIGHUP unwind it as Ctrl-C does.
+"""Signals that end a command: SIGTERM and SIGHUP unwind it as Ctrl-C does.
 
 Every block that was entered is left, so that what was being written is removed and child processes end.
 """

@@ -25,7 +25,8 @@ class SafeStream:
 
     @property
     def rich_proxied_file(self) -> TextIO:
-        """Where rich writes: its own color codes must arrive, and our Console escapes the text."""
+        """The stream to which rich writes: its own color codes must arrive, and our Console escapes the
+        text."""
         return self.raw
 
     def write(self, text: str) -> int:

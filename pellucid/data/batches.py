@@ -28,7 +28,7 @@ class FinishedShards:
         self._hash = hashlib.sha256()
 
     def contains(self, document: Document) -> bool:
-        """Whether this document, the next of its part, is in a finished shard."""
+        """Returns whether this document, the next of its part, is in a finished shard."""
         if not self._left:
             return False
         data = document.text.encode()

@@ -27,7 +27,7 @@ class _BadRecord(Exception):
 
 
 def is_chat(path: str) -> bool:
-    """Whether a file of JSON lines holds conversations, by its first line."""
+    """Returns whether a file of JSON lines holds conversations, by its first line."""
     if not is_jsonl(path) or not Path(path).is_file():
         return False
     try:

@@ -138,7 +138,7 @@ class Shard:
 
     @cached_property
     def ends(self) -> Ids:
-        """Where documents end; checked when first read."""
+        """The ends of the documents; checked when first read."""
         ends = self._data[self._ends_at : -TAIL.size].view("<i8")
         if self._ends_are_checked:
             return ends

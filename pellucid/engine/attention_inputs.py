@@ -1,4 +1,4 @@
-"""What every attention layer reads beside the residual stream: rotation, bias, mask and cache plan."""
+"""Inputs of every attention layer beside the residual stream: rotation, bias, mask and cache plan."""
 
 from typing import NamedTuple
 

@@ -89,7 +89,7 @@ class Cache:
 
     @property
     def can_rewind(self) -> bool:
-        """Whether every row can be cropped to a part of its tokens, however many it has read."""
+        """Returns whether every row can be cropped to a part of its tokens, however many it has read."""
         return self.ring is None and self.layers[0].can_rewind
 
     def row(self, index: int) -> Self:
@@ -103,7 +103,7 @@ class Cache:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether a call attends to positions 0, 1, … up to its last one, in every row.
+        """Returns whether a call attends to positions 0, 1, … up to its last one, in every row.
 
         Where rows end in padding, the last one may be beyond the keys, unless there are none before."""
         is_full = self.new_lengths is None or self.longest == 0

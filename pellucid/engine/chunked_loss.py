@@ -158,7 +158,7 @@ def _score_chunk(
 
 
 def has_kernel(x: Tensor, cap: Cap | None) -> bool:
-    """Whether a fused kernel computes loss and gradient on this device; it has no cap."""
+    """Returns whether a fused kernel computes loss and gradient on this device; it has no cap."""
     return HAS_KERNELS and x.is_cuda and cap is None
 
 

@@ -1,4 +1,4 @@
-"""Whether torch.compile can work here, and how compiled functions run eagerly for one context."""
+"""The compiler: whether torch.compile can work here, and compiled functions run eagerly for one context."""
 
 import shutil
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ use_own_folder()  # here, so that it holds for what a user compiles of the engin
 
 
 def lacks_compiler(device: torch.device) -> bool:
-    """Whether code for this device would need a C++ compiler, and there is none."""
+    """Returns whether code for this device would need a C++ compiler, and there is none."""
     return device.type == "cpu" and not (shutil.which("g++") or shutil.which("clang++"))
 
 

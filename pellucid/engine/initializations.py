@@ -106,7 +106,7 @@ def small_query_key(name: str, shape: Shape, config: ModelConfig, generator: Gen
 
 
 def writes_to_stream(name: str) -> bool:
-    """Whether a matrix computes what is added to the residual stream."""
+    """Returns whether a matrix computes what is added to the residual stream."""
     return name.endswith(("o_proj.weight", "down_proj.weight"))
 
 

@@ -139,8 +139,8 @@ _TRIED: dict[tuple[int, int, int], bool] = {}
 
 
 def _is_independent_of_rows(weight: Tensor) -> bool:
-    """Whether a row's product has the same bits in a call of 2 rows as in one of any number of rows up to
-    `MOST_DECODED`, on this machine; found by trying, once for each shape."""
+    """Returns whether a row's product has the same bits in a call of 2 rows as in one of any number of rows
+    up to `MOST_DECODED`, on this machine; found by trying, once for each shape."""
     out, width = weight.shape
     key = (out, width, torch.get_num_threads())
     if key not in _TRIED:

@@ -39,8 +39,8 @@ def to_roundable(weight: Array, dtype: torch.dtype) -> Tensor:
 
 
 def sums_narrowly(x: Tensor) -> bool:
-    """Whether torch's kernels for norms and embeddings would sum the gradient of a weight over the positions
-    in half precision: on a CPU, where a sum of a thousand terms is then off by several percent."""
+    """Returns whether torch's kernels for norms and embeddings would sum the gradient of a weight over the
+    positions in half precision: on a CPU, where a sum of a thousand terms is then off by several percent."""
     return x.device.type == "cpu" and x.element_size() == 2 and torch.is_grad_enabled()
 
 
@@ -52,8 +52,8 @@ def sum_widely_on_gpu() -> None:
 
 
 def is_row_invariant(x: Placed) -> bool:
-    """Whether each row of a result must depend on its own row alone, bit for bit: in float32 on a CPU,
-    without gradients.
+    """Returns whether each row of a result must depend on its own row alone, bit for bit: in float32 on a
+    CPU, without gradients.
 
     Products and functions are then computed by kernels that treat every row and element alike, so that a text
     does not depend on the other texts of a batch.

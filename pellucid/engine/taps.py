@@ -135,14 +135,14 @@ def begin_call(model: nn.Module) -> Watcher | None:
 
 
 def is_explicit(model: nn.Module | None = None) -> bool:
-    """Whether every named value must exist by itself, rather than inside a fused kernel."""
+    """Returns whether every named value must exist by itself, rather than inside a fused kernel."""
     watcher = current_watcher(model)
     return watcher is not None and not watcher.fused
 
 
 def is_named(name: str) -> bool:
-    """Whether a block names the last part of this name itself, rather than by `*`: such values are computed
-    only where they are asked for."""
+    """Returns whether a block names the last part of this name itself, rather than by `*`: such values are
+    computed only where they are asked for."""
     watcher = current_watcher()
     return watcher is not None and name.rpartition(".")[2] in watcher.asked
 

@@ -1,1 +1,1 @@
-"""How good a model is: one implementation for training's validation and for users."""
+"""Evaluation: loss, tasks, calibration, tokenizers; one implementation for training and for users."""

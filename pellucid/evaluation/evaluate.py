@@ -1,4 +1,4 @@
-"""How good a model is on texts: `pellucid.evaluate`, for one model or several side by side."""
+"""Evaluation on texts: `pellucid.evaluate`, for one model or several side by side."""
 
 import os
 from collections import Counter

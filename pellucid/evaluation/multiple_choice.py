@@ -66,7 +66,7 @@ class Question:
 
     @property
     def continuations(self) -> list[str]:
-        """What follows the context, for each choice."""
+        """The text that follows the context, for each choice."""
         return [self.delimiter + choice for choice in self.choices]
 
 

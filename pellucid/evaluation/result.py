@@ -1,4 +1,4 @@
-"""What an evaluation found: one record for each model, and their differences."""
+"""The result of an evaluation: one record for each model, and their differences."""
 
 import math
 from dataclasses import dataclass

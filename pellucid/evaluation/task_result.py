@@ -1,4 +1,4 @@
-"""What a model did on one task: its metrics, and every question with the scores of its choices."""
+"""The result of one task: its metrics, and every question with the scores of its choices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

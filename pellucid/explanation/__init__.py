@@ -1,1 +1,1 @@
-"""Where a number comes from: traces, addresses, derivations; and what a model is made of."""
+"""The origin of a number: traces, addresses, derivations; and what a model is made of."""

@@ -1,4 +1,4 @@
-"""What a choice looks like: its own tables as heatmaps and curves.
+"""Pictures of a choice: its own tables as heatmaps and curves.
 
 Nothing is computed here: masks, rows, angles and biases are the part's own, curves the operation's.
 """

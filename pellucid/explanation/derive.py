@@ -69,12 +69,12 @@ class Derivation:
 
     @property
     def is_flattened(self) -> bool:
-        """Whether operands that are additions were replaced by their own operands."""
+        """Returns whether operands that are additions were replaced by their own operands."""
         return bool(self.terms)
 
     @property
     def note(self) -> str:
-        """What distinguishes the arithmetic from that of the run; empty where nothing does."""
+        """The difference of the arithmetic from that of the run; empty where nothing does."""
         if not self.is_flattened:
             return ""
         count = f"{len(self.terms):,}"

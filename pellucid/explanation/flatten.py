@@ -21,7 +21,7 @@ MOST_TERMS = 10_000
 
 
 def can_flatten(tape: Tape, step: Step) -> bool:
-    """Whether an operand of this addition is itself an addition."""
+    """Returns whether an operand of this addition is itself an addition."""
     return step.op is add and any(_is_addition(tape, name) for name in step.inputs)
 
 

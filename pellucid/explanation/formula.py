@@ -166,6 +166,6 @@ class _EinsumFormula:
         )
 
     def _is_split(self, group: str, summed: list[str]) -> bool:
-        """Whether letters of a group also appear alone, so that the formula must define the group."""
+        """Returns whether letters of a group also appear alone, so that the formula must define the group."""
         alone = [a for axes in self.spec.inputs for axis in axes for a in axis if axis != group]
         return any(letter in group for letter in (*summed, *alone))

@@ -1,4 +1,4 @@
-"""How to see what a text has cut: the options that show more of it, in Python and in a shell."""
+"""Ways to see what a text has cut: the options that show more of it, in Python and in a shell."""
 
 from typing import NamedTuple
 

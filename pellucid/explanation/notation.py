@@ -320,7 +320,7 @@ class _TemplateParser:
         raise ValueError("a number or a name is missing")
 
     def _index(self) -> Node:
-        """What a reduction runs over: axis letters, which may be a slot."""
+        """Returns the axes of a reduction: axis letters, which may be a slot."""
         if token := self._accept("name"):
             return Symbol(token.text)
         return self._atom()

@@ -167,7 +167,7 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
 
 
 def _is_recomputed(tape: Tape, name: str) -> bool:
-    """Whether a value is, bit for bit, what dequantizing gives; an engine may have rounded it."""
+    """Returns whether a value is, bit for bit, what dequantizing gives; an engine may have rounded it."""
     step = tape.steps.get(name)
     return (
         step is not None and step.op is dequantize and has_same_bits(tape.values[name], step.run(tape.values))
@@ -202,7 +202,7 @@ def _find_stores(path: Path) -> set[Path]:
 
 
 def _mentions(file: Path, name: str) -> bool:
-    """Whether a file names another; True where it cannot be read."""
+    """Returns whether a file names another; True where it cannot be read."""
     try:
         return name.encode("utf-8", UNPAIRED) in read_bytes(file)
     except FileError:
@@ -499,7 +499,8 @@ def _recompute(tape: Tape, name: str) -> None:
 
 
 def _sizes_hold(tape: Tape, step: Step) -> bool:
-    """Whether the step's sizes are those of its tensors, so that a run allocates no more than they do."""
+    """Returns whether the step's sizes are those of its tensors, so that a run allocates no more than they
+    do."""
     shapes = [tape.values[name].shape for name in step.inputs]
     if step.op is einsum:
         try:

@@ -213,7 +213,7 @@ def _find_cause(output: str) -> str:
 
 
 def _is_full(output: str) -> bool:
-    """Whether a child says that the disk, or the user's share of it, is full."""
+    """Returns whether a child says that the disk, or the user's share of it, is full."""
     return any(os.strerror(number) in output for number in FULL)
 
 

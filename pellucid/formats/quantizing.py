@@ -88,7 +88,7 @@ def quantize_pretrained(pretrained: Pretrained, scheme: Scheme, keep: Sequence[s
 
 
 def _has_scheme(weight: object, scheme: Scheme) -> bool:
-    """Whether a weight is quantized as the scheme would quantize it."""
+    """Returns whether a weight is quantized as the scheme would quantize it."""
     if not isinstance(weight, QuantizedWeight) or weight.bits != scheme.bits:
         return False
     group = weight.shape[1] if scheme.group is None else min(scheme.group, weight.shape[1])

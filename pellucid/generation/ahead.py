@@ -53,7 +53,7 @@ def say_host_reason(reason: str) -> None:
 
 
 def can_go_ahead(decoder: GpuDecoder, slots: CacheSlots, handles: Sequence[Handle]) -> bool:
-    """Whether the device can go on with all these requests by itself, in one loop."""
+    """Returns whether the device can go on with all these requests by itself, in one loop."""
     return (
         decoder.can_loop(slots.cache)
         and all(map(_can_choose, handles))
@@ -62,7 +62,8 @@ def can_go_ahead(decoder: GpuDecoder, slots: CacheSlots, handles: Sequence[Handl
 
 
 def _can_choose(handle: Handle) -> bool:
-    """Whether every text of a request reads one token after the other, and the device can choose them."""
+    """Returns whether every text of a request reads one token after the other, and the device can choose
+    them."""
     strategy = handle.strategy
     return (
         isinstance(strategy, Sample)
@@ -113,12 +114,12 @@ class Ahead:
 
     @property
     def has_steps(self) -> bool:
-        """Whether a launched step is not read."""
+        """Returns whether a launched step is not read."""
         return self.loop.n_ahead > 0
 
     @property
     def is_ready(self) -> bool:
-        """Whether tokens are there without waiting."""
+        """Returns whether tokens are there without waiting."""
         return self.loop.is_ready
 
     def take(self) -> list[tuple[Handle, list[Chosen | PellucidError]]]:
@@ -147,13 +148,14 @@ class Ahead:
                 self.end(place)
 
     def can_stay(self, handles: Sequence[Handle]) -> bool:
-        """Whether these requests are all in the loop, no reader is behind, and nothing is recorded."""
+        """Returns whether these requests are all in the loop, no reader is behind, and nothing is
+        recorded."""
         is_held = all(handle in self.handles and not handle.waits_for_reader for handle in handles)
         return is_held and self.decoder.can_loop(self.slots.cache)
 
     @property
     def is_over(self) -> bool:
-        """Whether no text is left, or one that goes on was taken out."""
+        """Returns whether no text is left, or one that goes on was taken out."""
         if len(self.ended) == len(self.texts):
             return True
         left_out = (self.texts[place] for place in self.ended)

@@ -382,7 +382,7 @@ class ChatAnswer:
 
     @property
     def has_failed(self) -> bool:
-        """Whether an error ended it, which whoever reads it gets."""
+        """Returns whether an error ended it, which whoever reads it gets."""
         return self._handle.error is not None
 
     def _finish(self) -> None:

@@ -1,4 +1,4 @@
-"""What reads tokens into caches by `forward_packed`: a module, or its decoder on a CPU or on a GPU."""
+"""Decoders, which read tokens by `forward_packed`: a module, or its decoder on a CPU or on a GPU."""
 
 import weakref
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What one request reads in one step of the engine."""
+"""The tokens that one request reads in one step of the engine."""
 
 from typing import NamedTuple
 
@@ -19,5 +19,5 @@ class Feed(NamedTuple):
 
     @property
     def is_decode(self) -> bool:
-        """Whether it is one token with its logits."""
+        """Returns whether it is one token with its logits."""
         return self.outputs == 1 and self.n_tokens == 1

@@ -28,7 +28,7 @@ _compared: weakref.WeakSet[Transformer] = weakref.WeakSet()
 
 
 class Decodes(Protocol):
-    """What reads tokens into caches."""
+    """Decoders, which read tokens into caches."""
 
     @property
     def cache_dtype(self) -> torch.dtype: ...

@@ -96,13 +96,13 @@ class Handle:
 
     @property
     def waits_for_reader(self) -> bool:
-        """Whether its reader is behind; only where the engine runs by itself, since otherwise a reader who
-        waits for another request would wait for ever."""
+        """Returns whether its reader is behind; only where the engine runs by itself, since otherwise a
+        reader who waits for another request would wait for ever."""
         return self._full_since is not None and self._engine.runs_by_itself
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether its reader has read nothing for longer than the engine's patience."""
+        """Returns whether its reader has read nothing for longer than the engine's patience."""
         if self._full_since is None:
             return False
         return self.waits_for_reader and time.monotonic() - self._full_since > self._engine.patience

@@ -1,4 +1,4 @@
-"""What a model decodes with: its compiled decoder on a CPU, its kernels on a GPU, else the module itself."""
+"""The decoder of a model: its compiled decoder on a CPU, its kernels on a GPU, else the module itself."""
 
 import logging
 from functools import cache

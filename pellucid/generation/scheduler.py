@@ -428,14 +428,15 @@ class Engine:
     # ---- steps that the device runs by itself
 
     def _can_run_ahead(self) -> bool:
-        """Whether every request decodes, and the device can choose its tokens."""
+        """Returns whether every request decodes, and the device can choose its tokens."""
         if not self.runs_ahead or self.speculation is not None or not self._running:
             return False
         assert isinstance(self.model, GpuDecoder)
         return self._ahead is not None or can_go_ahead(self.model, self.slots, self._running)
 
     def _stays_ahead(self, ahead: Ahead) -> bool:
-        """Whether the device goes on with the same requests: none has come, or waits for its reader."""
+        """Returns whether the device goes on with the same requests: none has come, or waits for its
+        reader."""
         ahead.end_finished()
         can_admit = self._waiting and self._waiting[0].strategy.count_slots(self._waiting[0].request) <= len(
             self.slots.free

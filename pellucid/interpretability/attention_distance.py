@@ -1,4 +1,4 @@
-"""How far a linear attention's pattern is from softmax's on the same queries and keys, layer by layer.
+"""The distance of a linear attention's pattern from softmax's on the same queries and keys, layer by layer.
 
 P is softmax's pattern, L the linear one. Total variation ½ Σ|P − L| is the probability mass that differs,
 from 0 to 1; KL(P ‖ L) = Σ P ln(P / L), in nats, is infinite where P > 0 and L = 0. A row of L without any

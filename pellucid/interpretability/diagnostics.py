@@ -183,7 +183,8 @@ def diagnose(
 
 
 def _is_matrix(name: str, shape: Sequence[int]) -> bool:
-    """Whether a parameter is a matrix of a block; the tables of tokens and positions are not among them."""
+    """Returns whether a parameter is a matrix of a block; the tables of tokens and positions are not among
+    them."""
     return name.startswith("blocks.") and len(shape) == 2
 
 

@@ -1,4 +1,4 @@
-"""What a look is about: a model, and the tokens that it reads."""
+"""The subject of a look: a model, and the tokens that it reads."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

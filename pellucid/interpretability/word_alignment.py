@@ -1,4 +1,4 @@
-"""Which tokens a word of a text is in, by the characters that they share."""
+"""Tokens that a word of a text is in, by the characters that they share."""
 
 from collections.abc import Sequence
 

@@ -79,7 +79,7 @@ class Part:
 
     @property
     def is_none(self) -> bool:
-        """Whether this optional part is absent: its kind is "none"."""
+        """Returns whether this optional part is absent: its kind is "none"."""
         return self.kind == "none"
 
     def to_dict(self) -> dict[str, Any]:

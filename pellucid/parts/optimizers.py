@@ -15,7 +15,7 @@ TABLES = ("embed.weight", "positions.weight", "position_bias.weight")
 
 
 def decays(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether weight decay applies: the parameter is a matrix and not an embedding table."""
+    """Returns whether weight decay applies: the parameter is a matrix and not an embedding table."""
     return len(shape) >= 2 and name not in TABLES
 
 
@@ -255,5 +255,5 @@ class MuonConfig(OptimizerConfig):
 
 
 def is_hidden_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a parameter is a matrix inside a block."""
+    """Returns whether a parameter is a matrix inside a block."""
     return name.startswith("blocks.") and len(shape) == 2

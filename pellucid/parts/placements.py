@@ -1,4 +1,4 @@
-"""Where the norms of a block are. A placement is data: the places, of three, that have a norm.
+"""Places of the norms in a block. A placement is data: the places, of three, that have a norm.
 
     read = norm(X)                   `norm`: the sub-layer's input
     written = out_norm(f(read))      `out_norm`: the sub-layer's output

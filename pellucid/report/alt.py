@@ -1,4 +1,4 @@
-"""What a plot shows, in words: the alternative text of a picture, with its numbers."""
+"""Plots in words: the alternative text of a picture, with its numbers."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a figure shows: series over axes, and heatmaps; the modules beside this one decide how it looks."""
+"""The content of a figure: series over axes, and heatmaps; the modules beside this one draw it."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What a diagram shows: grids of numbers, bars, histograms, rows on a number line, and graphs of values."""
+"""Diagrams: grids of numbers, bars, histograms, rows on a number line, and graphs of values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ class Grid:
 
     @property
     def is_masked(self) -> NDArray[np.bool_]:
-        """Whether each cell is masked, [row column] of booleans."""
+        """Returns whether each cell is masked, [row column] of booleans."""
         masked = np.zeros(np.shape(self.values)) if self.masked is None else self.masked
         return np.asarray(np.isnan(self.values) | (masked != 0), bool)
 

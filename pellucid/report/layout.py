@@ -1,4 +1,4 @@
-"""Where the nodes of a graph stand: in layers along its direction, ordered so that few edges cross.
+"""Places of the nodes of a graph: in layers along its direction, ordered so that few edges cross.
 
 An edge over several layers passes through a point in each layer between, which is placed like a node.
 """

@@ -1,4 +1,4 @@
-"""What looks at a model found, written to a file: JSON with every number, an HTML page, or a picture."""
+"""Results of looks at a model, written to a file: JSON with every number, an HTML page, or a picture."""
 
 import json
 import math

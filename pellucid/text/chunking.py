@@ -23,7 +23,7 @@ _BORDER = re.compile(r"[^\W\d_](?= [^\W\d_])")
 
 
 def can_chunk(tokenizer: Tokenizer) -> bool:
-    """Whether a text may be encoded chunk by chunk with this tokenizer."""
+    """Returns whether a text may be encoded chunk by chunk with this tokenizer."""
     if isinstance(tokenizer, StandardTokenizer):
         return tokenizer.split == GPT2_SPLIT
     return isinstance(tokenizer, CharacterTokenizer)

@@ -42,7 +42,7 @@ def from_pretrained(folder: str | Path) -> Tokenizer:
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether `from_pretrained` finds a tokenizer's files there."""
+    """Returns whether `from_pretrained` finds a tokenizer's files there."""
     return (folder / "tokenizer.json").exists() or _has_gpt2_files(folder)
 
 

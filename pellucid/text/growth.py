@@ -1,4 +1,4 @@
-"""How many times as long the steps of a `tokenizer.json` can make a text, so that no file fills the memory.
+"""The growth of a text by the steps of a `tokenizer.json`, bounded so that no file fills the memory.
 
 A step that replaces a character by two is harmless; thirty of them in a row make a gigabyte of one letter.
 What counts is the product along a chain, in characters; a step that does not find its pattern leaves the text

@@ -105,7 +105,7 @@ class StandardTokenizer(Tokenizer):
 
     @cached_property
     def byte_level(self) -> bool:
-        """Whether every token is written in the byte alphabet."""
+        """Returns whether every token is written in the byte alphabet."""
         letters = set().union(*(token for token in self._tokens.values() if token not in self.added))
         is_decoded_so = (self.file.get("decoder") or {}).get("type") == "ByteLevel"
         return is_decoded_so and letters <= alphabet.BYTE.keys()

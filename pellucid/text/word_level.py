@@ -60,7 +60,7 @@ class WordLevelTokenizer(Tokenizer):
 
     @cached_property
     def _hidden(self) -> set[str]:
-        """What a user's text cannot name."""
+        """The tokens that a user's text cannot name."""
         return {*self.special.names(), *([self.unknown] if self.unknown else [])}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How a run computes: its device, number type, deterministic kernels, and whether the step is compiled."""
+"""Settings of how a run computes: device, number type, deterministic kernels, whether it is compiled."""
 
 import contextlib
 import math

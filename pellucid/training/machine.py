@@ -1,4 +1,4 @@
-"""How fast this machine is: the peak of its matrix products, the speed of training steps, and with how many
+"""The speed of this machine: the peak of its matrix products, the speed of training steps, and with how many
 threads."""
 
 import contextlib

@@ -116,7 +116,8 @@ def _group_by_decay(named: Named, lr: float, weight_decay: float) -> list[Group]
 
 
 def _can_fuse(named: Named) -> bool:
-    """Whether torch has one kernel for the whole update on the parameters' device: CPUs and CUDA do."""
+    """Returns whether torch has one kernel for the whole update on the parameters' device: CPUs and CUDA
+    do."""
     return all(value.device.type in ("cpu", "cuda") for value in named.values())
 
 

@@ -34,8 +34,8 @@ class Pace:
         self._next = elapsed + max(SHARE * (self._limit - elapsed), LEAST * self._limit)
 
     def is_due(self, step: int) -> bool:
-        """Whether it is time to compare the steps that are left with the time that is left; call it at every
-        step."""
+        """Returns whether it is time to compare the steps that are left with the time that is left; call it
+        at every step."""
         if not self._limit or step <= self._step:
             return False
         elapsed = self._read_clock()

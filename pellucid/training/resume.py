@@ -182,8 +182,8 @@ def _check_unchanged(recipe: Recipe, saved: Mapping[str, Any], step: int, folder
 
 
 def is_complete(folder: RunFolder, changes: Iterable[str]) -> bool:
-    """Whether a finished run has its last checkpoint intact and `changes` ask for no more steps, so that
-    nothing is left to train."""
+    """Returns whether a finished run has its last checkpoint intact and `changes` ask for no more steps, so
+    that nothing is left to train."""
     recipe = Recipe.from_run(folder.read_recipe())
     found, skipped = folder.find_newest()
     if skipped or _steps(folder, _check_changes(changes)) != recipe.steps:

@@ -169,7 +169,8 @@ class Run:
             yield self.ended
 
     def _is_save_overdue(self, first_step: int) -> bool:
-        """Whether a checkpoint is due by the clock; not for a step that this process has saved or loaded."""
+        """Returns whether a checkpoint is due by the clock; not for a step that this process has saved or
+        loaded."""
         limit = self.recipe.checkpoint.minutes * 60
         if not self._folder or not limit or self.state.meters.step in (first_step, self._saved_step):
             return False

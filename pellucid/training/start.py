@@ -1,4 +1,4 @@
-"""What a run starts from: a random initialization, or a model with its tokenizer and chat template."""
+"""The start of a run: a random initialization, or a model with its tokenizer and chat template."""
 
 from collections.abc import Mapping
 from dataclasses import replace

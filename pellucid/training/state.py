@@ -146,7 +146,8 @@ class TrainState:
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether every run gives the same bits: always on a CPU, on a GPU where the recipe says so."""
+        """Returns whether every run gives the same bits: always on a CPU, on a GPU where the recipe says
+        so."""
         wanted = self.recipe.train.deterministic
         return self.device.type == "cpu" if wanted == "auto" else wanted is True
 

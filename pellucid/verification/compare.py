@@ -117,7 +117,7 @@ def _is_trace(side: Side) -> bool:
 
 
 def _is_model(side: Side) -> bool:
-    """Whether a side is a model, which is run here."""
+    """Returns whether a side is a model, which is run here."""
     return not _is_arrays(side) and not _is_trace(side)
 
 

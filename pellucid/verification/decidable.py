@@ -1,4 +1,4 @@
-"""Which usual mistakes the recorded values can decide, and which further values would decide the others.
+"""Usual mistakes that the recorded values can decide, and which further values would decide the others.
 
 A verdict of noise says that rounding explains every difference. Where steps are hidden between two recorded
 values, it would also explain some mistakes: an ε that is off by a little, a norm in bfloat16, positions that
@@ -126,13 +126,15 @@ class SpanEvidence:
         return EXCLUDED if self.is_seen(wrong) else OPEN
 
     def is_seen(self, wrong: Array) -> bool:
-        """Whether a cell of `wrong` is beyond the error budget of the span, twice for a safe distance."""
+        """Returns whether a cell of `wrong` is beyond the error budget of the span, twice for a safe
+        distance."""
         return (
             float(Bounded(self.exact).multiples(wrong, self.healthy[0], self.dtype).max()) > 2 * RERUN_ALLOWED
         )
 
     def is_smaller_than(self, wrong: Array) -> bool:
-        """Whether their error is clearly smaller than it would be with a mistake or in a lower precision."""
+        """Returns whether their error is clearly smaller than it would be with a mistake or in a lower
+        precision."""
         if not np.array_equal(np.isfinite(wrong), np.isfinite(self.exact)):
             return True
         own, other = (np.sqrt((self.in_units(made) ** 2).mean(axis=-1)) for made in (self.theirs, wrong))
@@ -328,7 +330,7 @@ class _Examination:
         return ()
 
     def _would_decide(self, hypothesis: _Hypothesis, seen: SpanEvidence, wanted: Sequence[str]) -> bool:
-        """Whether a run with the mistake would be named if these values were recorded too."""
+        """Returns whether a run with the mistake would be named if these values were recorded too."""
         *inputs, name = wanted
         held = {
             read: RecordedValue(round_to(seen.right[read], seen.dtype), seen.dtype.name) for read in inputs

@@ -145,8 +145,8 @@ class _Numbers:
 
     @cached_property
     def is_low(self) -> bool:
-        """Whether libraries are more precise. Of a norm, whole rows may show it: they are too large or too
-        small together where the root mean square was rounded."""
+        """Returns whether libraries are more precise. Of a norm, whole rows may show it: they are too large
+        or too small together where the root mean square was rounded."""
         if self.share.is_low or not self.is_norm:
             return self.share.is_low
         rows = self.exact.size // self.exact.shape[-1]
@@ -155,8 +155,8 @@ class _Numbers:
 
     @property
     def is_rounded_everywhere(self) -> bool:
-        """Whether a rounding after every operation explains the numbers. The cells of a norm have one cause
-        in each row, so that rows are compared and not cells; a rounded row is off by about u."""
+        """Returns whether a rounding after every operation explains the numbers. The cells of a norm have
+        one cause in each row, so that rows are compared and not cells; a rounded row is off by about u."""
         if self.is_norm:
             usual = max(self._row_error(self.rounded_everywhere), self.own.dtype.roundoff / 2)
             return self._row_error(self.own.value) <= ROW_ERROR * usual
@@ -165,7 +165,7 @@ class _Numbers:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the numbers are better than a rounding after every operation gives."""
+        """Returns whether the numbers are better than a rounding after every operation gives."""
         if self.is_norm:
             return ROW_ERROR * self._row_error(self.own.value) < self._row_error(self.rounded_everywhere)
         share = measure_share(self.rounded_everywhere, self.exact, self.own.value, self.own.dtype)

@@ -1,4 +1,4 @@
-"""How precisely a value was computed: the share of its numbers that are correctly rounded.
+"""Precision of a computed value: the share of its numbers that are correctly rounded.
 
 An error budget allows for a rounding in every step, so a sum that was accumulated in bfloat16 hides inside
 it. But an engine that states "float32 inside, one rounding at the end" gives, in nearly every cell, the
@@ -35,7 +35,8 @@ class RoundedShare(NamedTuple):
 
     @property
     def is_low(self) -> bool:
-        """Whether fewer are correct than chance explains: six standard deviations of a share of `cells`."""
+        """Returns whether fewer are correct than chance explains: six standard deviations of a share of
+        `cells`."""
         chance = 6 * np.sqrt(max(self.predicted * (1 - self.predicted), 0.01) / self.cells)
         return bool(self.found < self.predicted - MARGIN - chance)
 

@@ -1,4 +1,4 @@
-"""How far a step may be off by rounding alone: (8 + √n) · u · Σ|terms|.
+"""The bound on a step's rounding: (8 + √n) · u · Σ|terms|.
 
 `Bounded` arrays carry Σ|terms| through an operation's own forward, as recording arrays carry its expression;
 so a new operation has its error budget without an entry in any table. The error terms below are the rules for
@@ -127,8 +127,8 @@ class Bounded(TrackedArray):
         return float(np.nan_to_num(ratios, nan=np.inf, posinf=np.inf).min(initial=np.inf))
 
     def _is_same(self, got: Array, dtype: Dtype) -> Array:
-        """Whether each cell is the same; ±∞ is what a type gives for a number beyond its largest, and where
-        both are tiny, factors on the way may have been flushed to 0."""
+        """Returns whether each cell is the same; ±∞ is what a type gives for a number beyond its largest,
+        and where both are tiny, factors on the way may have been flushed to 0."""
         overflows = np.isinf(got) & (np.abs(self.value) > dtype.largest * (1 - dtype.roundoff))
         is_overflow = overflows & (np.sign(got) == np.sign(self.value))
         is_equal = (got == self.value) | (np.isnan(got) & np.isnan(self.value)) | is_overflow

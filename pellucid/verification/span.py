@@ -74,7 +74,7 @@ STATISTICS = ("mean", "rstd")
 
 
 def is_one_norm(span: Tape, name: str) -> bool:
-    """Whether the span is a norm from what it reads to its result."""
+    """Returns whether the span is a norm from what it reads to its result."""
     scope = name.rpartition(".")[0]
     is_inside = all(step.startswith(f"{scope}.") for step in span.steps)
     return is_inside and scope.endswith("norm") and len(span.steps) > 1

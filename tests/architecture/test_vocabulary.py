@@ -147,3 +147,16 @@ def test_no_private_word_names_a_test() -> None:
         return [name for name in names if PATTERN.search(name.replace("_", " "))]
 
     check(TESTS, private)
+
+
+def test_a_docstring_of_a_module_or_function_begins_with_a_noun_or_a_verb() -> None:
+    questions = {"What", "Who", "Whether", "How", "Where", "Which"}
+    found = [
+        f"{file.relative_to(ROOT)}: {text.partition(chr(10))[0]}"
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (text := ast.get_docstring(node))
+        and text.split()[0].rstrip(",:.") in questions
+    ]
+    assert not found

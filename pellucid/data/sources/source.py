@@ -148,7 +148,7 @@ def kind_of_path(path: str) -> str:
 
 
 def is_same_tokenizer(a: Tokenizer, b: Tokenizer) -> bool:
-    """Whether two tokenizers have the same tokens."""
+    """Returns whether two tokenizers have the same tokens."""
     return a.vocab_size == b.vocab_size and all(a.token(id) == b.token(id) for id in range(a.vocab_size))
 
 

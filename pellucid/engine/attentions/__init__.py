@@ -1,4 +1,4 @@
-"""How attention computes z from q, k and v, one file for each form of `parts/attentions/`."""
+"""Attention from q, k and v to z, one file for each form of `parts/attentions/`."""
 
 from typing import Any
 

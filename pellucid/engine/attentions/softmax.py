@@ -139,8 +139,8 @@ class SoftmaxAttention(HeadAttention):
 
 
 def is_compiled() -> bool:
-    """Whether the step is compiled, as a training run's is where speed is wanted more than bits: products
-    then round scores and pattern, where the kernel rounds its result alone."""
+    """Returns whether the step is compiled, as a training run's is where speed is wanted more than bits:
+    products then round scores and pattern, where the kernel rounds its result alone."""
     return torch.compiler.is_compiling()
 
 

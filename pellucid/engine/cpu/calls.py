@@ -56,7 +56,7 @@ class TokenCall:
         return bool(self.tokens.shape[1] == self.n_rows)
 
     def is_of(self, rows: Sequence[tuple[Cache, Sequence[int]]]) -> bool:
-        """Whether these are its texts, in its order."""
+        """Returns whether these are its texts, in its order."""
         return len(rows) == len(self.caches) and all(
             own() is cache for own, (cache, _) in zip(self.caches, rows, strict=True)
         )
@@ -81,5 +81,5 @@ class TokenCall:
 
 
 def can_read(cache: Cache) -> bool:
-    """Whether a cache is of a type that the compiled step reads."""
+    """Returns whether a cache is of a type that the compiled step reads."""
     return dtype_name(cache.layers[0].buffers[0].dtype) in c.CACHES

@@ -57,7 +57,7 @@ def find_obstacle(module: Transformer) -> str | None:
 
 
 def is_decodable(config: ModelConfig) -> bool:
-    """Whether the compiled decoder has every choice of a config, and this machine has the decoder."""
+    """Returns whether the compiled decoder has every choice of a config, and this machine has the decoder."""
     try:
         return find_config_obstacle(config) is None and bool(load_library())
     except NoLibrary:

@@ -59,7 +59,7 @@ def load_library() -> ctypes.CDLL:
 
 @cache
 def _may_have(name: str) -> bool:
-    """Whether the processor may have an instruction set, so that those it lacks are not built."""
+    """Returns whether the processor may have an instruction set, so that those it lacks are not built."""
     if name == "portable":
         return True
     with open("/proc/cpuinfo") if Path("/proc/cpuinfo").exists() else open(os.devnull) as file:

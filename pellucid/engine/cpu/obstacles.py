@@ -1,4 +1,4 @@
-"""What keeps a model from a decoder that computes its whole step at once, on a CPU or on a GPU."""
+"""Obstacles that keep a model from a decoder that computes its whole step at once, on a CPU or on a GPU."""
 
 import torch
 from torch import nn
@@ -47,7 +47,7 @@ def find_module_obstacle(module: Transformer, has_caps: bool = False) -> str | N
 
 
 def _has_odd_groups(part: nn.Module) -> bool:
-    """Whether a block of the packed inputs of a weight would need more than one scale of a row."""
+    """Returns whether a block of the packed inputs of a weight would need more than one scale of a row."""
     return isinstance(part, QuantizedTensor) and part.group % BLOCK != 0 and part.group < part.shape[1]
 
 

@@ -47,7 +47,7 @@ def pack(weights: Iterable[QuantizedTensor], library: ctypes.CDLL) -> None:
 
 
 def are_packed(weights: Iterable[QuantizedTensor]) -> bool:
-    """Whether the packed forms of all weights are of their numbers as they are now."""
+    """Returns whether the packed forms of all weights are of their numbers as they are now."""
     return all(map(_is_packed, weights))
 
 

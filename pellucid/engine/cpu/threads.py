@@ -1,4 +1,4 @@
-"""How many threads a step takes: all, or one where the machine is crowded, found by measuring.
+"""Threads of a step: all, or one where the machine is crowded, found by measuring.
 
 Threads wait for each other after every phase of a step, some microseconds long. Where another program holds a
 core, each wait lasts until that program is interrupted, and one thread alone is faster. The number of threads

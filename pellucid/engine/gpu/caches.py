@@ -1,4 +1,4 @@
-"""Which caches the kernels read and write, and where the rows of one lie."""
+"""Caches that the kernels read and write, and where the rows of one lie."""
 
 import torch
 
@@ -9,7 +9,8 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def is_readable(cache: Cache) -> bool:
-    """Whether kernels can read a cache: keys and values in floats, all of them or a ring of the last."""
+    """Returns whether kernels can read a cache: keys and values in floats, all of them or a ring of the
+    last."""
     layer = cache.layers[0]
     is_ring = cache.ring is None or cache.ring.first == 0
     return type(layer) is KeyValueCache and layer.buffers[0].dtype in FLOATS and is_ring

@@ -61,8 +61,8 @@ class RecordedModule(ModuleDecoder):
         return call.logits.clone()
 
     def _can_record(self, cache: Cache) -> bool:
-        """Whether a step may run twice, as recording does: it writes the same keys and values to their slots;
-        and whether its values are neither watched nor edited."""
+        """Returns whether a step may run twice, as recording does: it writes the same keys and values to
+        their slots; and whether its values are neither watched nor edited."""
         is_watched = current_watcher() is not None or is_explicit(self.module)
         return not is_watched and all(isinstance(layer, SlotCache) for layer in cache.layers)
 

@@ -85,7 +85,7 @@ class GpuDecoder(ModuleDecoder):
 
     @cached_property
     def draws(self) -> DrawBuffers:
-        """What drawn tokens need, made when the first is drawn."""
+        """The buffers of drawn tokens, made when the first is drawn."""
         return DrawBuffers(self.config.vocab_size, self.most, RING, self.device)
 
     # ---- recorded steps
@@ -127,7 +127,7 @@ class GpuDecoder(ModuleDecoder):
         return DecodeLoop(self, texts)
 
     def can_loop(self, cache: Cache) -> bool:
-        """Whether texts of a cache can go on by themselves: kernels read it, and nothing watches the
+        """Returns whether texts of a cache can go on by themselves: kernels read it, and nothing watches the
         module."""
         return is_readable(cache) and current_watcher(self.module) is None
 
@@ -162,8 +162,8 @@ class GpuDecoder(ModuleDecoder):
         return logits[list(wanted)]
 
     def can_decode(self, rows: Sequence[tuple[Cache, Sequence[int]]]) -> bool:
-        """Whether kernels compute these tokens: every row is a text of its own, in a cache of floats; and
-        where there are prompts, the cache is not a ring, and the texts are not long."""
+        """Returns whether kernels compute these tokens: every row is a text of its own, in a cache of
+        floats; and where there are prompts, the cache is not a ring, and the texts are not long."""
         whole, count = rows[0][0].whole, sum(len(ids) for _, ids in rows)
         longest = max(int(cache.host_lengths[0]) + len(ids) for cache, ids in rows)
         is_decode = all(len(ids) == 1 for _, ids in rows)
@@ -176,7 +176,7 @@ class GpuDecoder(ModuleDecoder):
         )
 
     def packs_prompts(self, cache: Cache) -> bool:
-        """Whether tokens of several texts and prompts are computed together."""
+        """Returns whether tokens of several texts and prompts are computed together."""
         return is_readable(cache) and cache.ring is None
 
     def write_state(

@@ -86,12 +86,12 @@ class DecodeLoop:
 
     @property
     def can_launch(self) -> bool:
-        """Whether a text may draw more tokens than the launched steps do."""
+        """Returns whether a text may draw more tokens than the launched steps do."""
         return self.launched < self.left
 
     @property
     def is_ready(self) -> bool:
-        """Whether the oldest step that is not read is complete."""
+        """Returns whether the oldest step that is not read is complete."""
         return bool(self._events) and (self._events[0] is None or self._events[0].query())
 
     def take(self) -> list[int]:

@@ -26,7 +26,7 @@ class Matrix(NamedTuple):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What the matrices that one launch multiplies have in common."""
+        """The common part of the matrices that one launch multiplies."""
         return self.data.dtype, self.group, self.bias is None, self.minimums is None
 
     def describe(self, place: int, absent: Tensor) -> dict[str, Any]:

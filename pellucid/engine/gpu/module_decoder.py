@@ -1,4 +1,4 @@
-"""What every decoder of a module has: the module, and its device and types."""
+"""The common part of every decoder of a module: the module, and its device and types."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What a step offers to the recordings of a call."""
+"""Values that a step offers to the recordings of a call."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How the work of a kernel is cut into programs: the fastest found on one H200 (docs/log.md)."""
+"""Tiles, the cuts of a kernel's work into programs: the fastest found on one H200 (docs/log.md)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Whether to believe a model's probabilities: `pellucid.calibrate`, for a model and what it is compared with.
+"""Calibration of a model's probabilities: `pellucid.calibrate`, for a model and what it is compared with.
 
 A calibration is measured for each of: the model, its weights rounded to other types, the checkpoints of its
 run, and further models.

@@ -1,4 +1,4 @@
-"""What a model predicts for each counted target: how sure it is, of which token, and whether it is right.
+"""Predictions for each counted target: how sure it is, of which token, and whether it is right.
 
     before, after = compute_predictions(states, [TemperatureScaling(1.0), TemperatureScaling(1.2)])
     before.confidence     # max_v p_v, [N]
@@ -68,7 +68,7 @@ class Predictions:
         return self.is_in_top(1)
 
     def is_in_top(self, k: int) -> Flags:
-        """Whether each target is one of the k most probable tokens."""
+        """Returns whether each target is one of the k most probable tokens."""
         return self.rank < k
 
 

@@ -1,4 +1,4 @@
-"""Which matrices cost most: KL(reference ‖ model) where only some of the matrices are quantized.
+"""Costs of the matrices: KL(reference ‖ model) where only some of the matrices are quantized.
 
 First all matrices of one kind together (`blocks.*.mlp.up_proj.weight`), then all of one layer (`blocks.3.*`),
 then single ones, those first whose kind and layer cost most. A model with only the matrices of layer 12

@@ -1,4 +1,4 @@
-"""What two models predict at the same targets: log-likelihoods, KL divergence, and changed top tokens.
+"""Divergence of two models at the same targets: log-likelihoods, KL divergence, and changed top tokens.
 
     KL(p ‖ q) = Σ_v p_v (ln p_v − ln q_v),    p of the reference, q of the other model
 

@@ -176,7 +176,8 @@ def read_sample(model: Pretrained, on: str | None, tokens: int) -> BillSample:
 
 
 def _names_source(on: str) -> bool:
-    """Whether `on` names what can be read, and is not a text itself; raises for a file that is not there."""
+    """Returns whether `on` names what can be read, and is not a text itself; raises for a file that is not
+    there."""
     if on == "-" or on.partition(":")[0] in GENERATED:
         return True
     try:

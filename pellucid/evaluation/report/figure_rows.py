@@ -60,7 +60,7 @@ def make_source_rows(evaluation: "Evaluation") -> Iterator[list[str]]:
 
 
 def has_one_tokenizer(evaluation: "Evaluation") -> bool:
-    """Whether the losses of all models compare: they predict the same tokens."""
+    """Returns whether the losses of all models compare: they predict the same tokens."""
     alike = {(one.model.tokenizer, one.model.vocab_size, one.total.n_targets) for one in evaluation.models}
     return len(alike) == 1 and all(one.measure == "loss" for one in evaluation.differences)
 

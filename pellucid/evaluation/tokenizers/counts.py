@@ -1,4 +1,4 @@
-"""What a tokenizer does to a text, counted: tokens, unknown tokens, lost bytes, and the share of each script.
+"""Counts of a text under a tokenizer: tokens, unknown tokens, lost bytes, and the share of each script.
 
 A byte of the text belongs to the script of its character. A token counts as one: where it covers characters
 of several scripts, each script gets the share of the token's characters that are its own, and a character of

@@ -1,4 +1,4 @@
-"""What the HTTP process and the engine's process say to each other, one line of JSON each time.
+"""Messages between the HTTP process and the engine's process, one line of JSON each time.
 
     {"id": 7, "do": "generate", "request": {"prompt": [1, 2], "sampling": {"seed": 3}}}     to the engine
     {"id": 7, "do": "cancel"}

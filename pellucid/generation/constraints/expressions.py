@@ -46,7 +46,7 @@ class Expressions:
         return self._numbers[key]
 
     def is_nullable(self, node: int) -> bool:
-        """Whether the empty text is one of the node's."""
+        """Returns whether the empty text is one of the node's."""
         return self._is_nullable[node]
 
     def one_of(self, mask: int) -> int:

@@ -162,7 +162,7 @@ class _PatternParser:
     # ---- repetition
 
     def _is_count(self, at: int) -> bool:
-        """Whether braces are a count, as {2} or {2,5}; {} and {x} are characters."""
+        """Returns whether braces are a count, as {2} or {2,5}; {} and {x} are characters."""
         found = _COUNTS.match(self.pattern, at)
         return found is not None and found[0] != "{}"
 

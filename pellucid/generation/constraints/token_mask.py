@@ -71,7 +71,8 @@ class Constraint(ABC):
         return after
 
     def must_end(self, state: int, remaining: int = UNREACHABLE) -> bool:
-        """Whether nothing but the end can follow: an engine without stop tokens ends the text here."""
+        """Returns whether nothing but the end can follow: an engine without stop tokens ends the text
+        here."""
         return self.is_complete(state) and not (self.next_tokens(state).needed < remaining).any()
 
     def count_needed(self, state: int) -> int:
@@ -105,7 +106,7 @@ class Constraint(ABC):
 
     @abstractmethod
     def is_complete(self, state: int) -> bool:
-        """Whether the text may end here."""
+        """Returns whether the text may end here."""
 
     @abstractmethod
     def _find_next(self, state: int) -> NextTokens:

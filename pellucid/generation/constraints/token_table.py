@@ -35,7 +35,7 @@ class TokenTable:
 
     @cached_property
     def is_uniform(self) -> bool:
-        """Whether a token is the same at the beginning and after another."""
+        """Returns whether a token is the same at the beginning and after another."""
         return self.first == self.rest
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a ledger holds: everything that decided a generated text. Model, settings, samplers in their order,
+"""The content of a ledger, everything that decided a text: model, settings, samplers in their order,
 seed, prompt, and for every token its entry (`entry.py`)."""
 
 from collections.abc import Mapping, Sequence

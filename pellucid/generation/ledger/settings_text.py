@@ -1,4 +1,4 @@
-"""What decided a text beside its logits: the settings of a ledger, and where they came from, as text."""
+"""Settings of a ledger as text: everything that decided a text beside its logits, and where it came from."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

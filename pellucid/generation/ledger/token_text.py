@@ -1,4 +1,4 @@
-"""How one token of a ledger was chosen, as text: what each sampler removed, the candidates and the draw."""
+"""One token of a ledger and its choice, as text: what each sampler removed, the candidates and the draw."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -90,7 +90,7 @@ class Chain:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the token with the largest score is taken, and none is drawn."""
+        """Returns whether the token with the largest score is taken, and none is drawn."""
         return self.sampling.temperature == 0
 
     @cached_property
@@ -105,7 +105,7 @@ class Chain:
 
     @cached_property
     def users(self) -> "list[tuple[Stage, list[tuple[int, Sampler]]]]":
-        """What `merge_stages` returns for a row that is alone."""
+        """The result of `merge_stages` for a row that is alone."""
         return merge_stages([ChainState(self)])
 
     @cached_property
@@ -151,7 +151,7 @@ class ChainState:
 
     @property
     def keeps_scores(self) -> bool:
-        """Whether every sampler leaves the scores of the next token as they are."""
+        """Returns whether every sampler leaves the scores of the next token as they are."""
         with contextlib.suppress(Exception):  # of someone's sampler: its stage says so
             return self.chain.constraint is None and all(
                 sampler.inputs(self) is None for sampler in self.chain.samplers
@@ -181,13 +181,14 @@ class ChainState:
 
     @property
     def remaining(self) -> int:
-        """How many tokens may still be added."""
+        """The number of tokens that may still be added."""
         limit = self.chain.sampling.max_new_tokens
         return (DEFAULT_NEW_TOKENS if limit is None else limit) - len(self.new)
 
     @property
     def must_end(self) -> bool:
-        """Whether the constraint allows no token any more, so that the text ends without a stop token."""
+        """Returns whether the constraint allows no token any more, so that the text ends without a stop
+        token."""
         if self.chain.constraint is None or self.constraint_state is None or self.stop_ids:
             return False
         return bool(self.chain.constraint.must_end(self.constraint_state, self.remaining))
@@ -305,7 +306,7 @@ def _find_top_k(state: ChainState, place: int) -> int | None:
 
 
 def _keeps_all(sampler: Sampler, count: int) -> bool:
-    """Whether a sampler leaves the scores of so few tokens as they are."""
+    """Returns whether a sampler leaves the scores of so few tokens as they are."""
     return isinstance(sampler, TopK) and count <= sampler.top_k
 
 

@@ -1,4 +1,4 @@
-"""What samplers have left of a row of scores: where few tokens remain of many, these alone.
+"""Scores that samplers have left of a row: where few tokens remain of many, these alone.
 
 A row of a large vocabulary is in float64 larger than a core's cache, and most samplers leave few tokens of
 it: the others are dropped, so that what follows is as short as they are few.
@@ -74,5 +74,5 @@ def find_candidates(logits: Tensor, k: int) -> "Table | None":
 
 
 def is_long(logits: Tensor) -> bool:
-    """Whether rows [B V] are narrowed, each by itself; on a GPU they run together."""
+    """Returns whether rows [B V] are narrowed, each by itself; on a GPU they run together."""
     return logits.device.type == "cpu" and logits.shape[-1] > FEW

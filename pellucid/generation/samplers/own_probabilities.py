@@ -1,4 +1,4 @@
-"""What the model's own logits say of a token, before every sampler: ln p, the most probable tokens, the
+"""Probabilities by the model's own logits, before every sampler: ln p, the most probable tokens, the
 entropy and the rank."""
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How a text is chosen from a model's logits: one frozen record for every caller.
+"""Settings by which a text is chosen from a model's logits: one frozen record for every caller.
 
 The fields that carry the name of a file in `parts/samplers/` are the settings of that sampler; a sampler
 without a field of its own is given in `samplers`. `generation/settings/table.py` says what each may be.

@@ -268,7 +268,7 @@ def check_token(name: str, value: Any) -> int:
 
 
 def is_id(value: Any) -> bool:
-    """Whether a text is the digits of an id.
+    """Returns whether a text is the digits of an id.
 
     >>> is_id("262"), is_id(" the"), is_id("٣")
     (True, False, False)
@@ -292,7 +292,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def _is_row(value: Any) -> bool:
-    """Whether a value is an array of NumPy with one axis."""
+    """Returns whether a value is an array of NumPy with one axis."""
     import numpy as np
 
     return isinstance(value, np.ndarray) and value.ndim == 1

@@ -37,7 +37,7 @@ class Speculate(Sample):
         return [self._make_draft(row) for row in self.rows if self._goes_on(row)]
 
     def _goes_on(self, row: TextRow) -> bool:
-        """Whether its next step is a decode step: all but the last of its tokens are read."""
+        """Returns whether its next step is a decode step: all but the last of its tokens are read."""
         return self.has_begun and len(self.slots.tokens[row.slot]) == len(row.tokens) - 1
 
     def _make_draft(self, row: TextRow) -> Draft:

@@ -38,7 +38,7 @@ class Job:
 
     @cached_property
     def wanted(self) -> Wanted:
-        """What comes with each new token."""
+        """The values that come with each new token."""
         request = self.request
         top = request.top_logprobs if request.logprobs else 0
         return Wanted(request.ledger, request.logprobs, top, request.uncertainty)
@@ -96,7 +96,7 @@ class TextRow:
         return Feed(self.slot, tuple(segments), outputs)
 
     def is_read(self, slots: CacheSlots) -> bool:
-        """Whether the slot holds every token, so that its last logits are the next token's."""
+        """Returns whether the slot holds every token, so that its last logits are the next token's."""
         return len(slots.tokens[self.slot]) == len(self.tokens)
 
     def append(self, job: Job, slots: CacheSlots, chosen: Chosen) -> None:
@@ -171,7 +171,7 @@ class Strategy(ABC):
     @property
     @abstractmethod
     def reads_prompt(self) -> bool:
-        """Whether it still reads its prompt, or a shortened context again."""
+        """Returns whether it still reads its prompt, or a shortened context again."""
 
     def draws(self) -> list[tuple[int, ChainState]]:
         """Returns the draws that the engine is to make: the row of this strategy's logits, and the state of

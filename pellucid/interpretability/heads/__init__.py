@@ -1,1 +1,1 @@
-"""What the heads of a model attend to, and the loss without them."""
+"""Heads of a model: what they attend to, and the loss without them."""

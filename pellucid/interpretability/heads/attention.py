@@ -54,7 +54,7 @@ def find_visible(config: ModelConfig, length: int) -> NDArray[np.bool_]:
 
 
 def has_pattern(config: ModelConfig) -> bool:
-    """Whether the attention of a config computes a pattern, which both engines record."""
+    """Returns whether the attention of a config computes a pattern, which both engines record."""
     return "pattern" in config.attention.values(config)
 
 

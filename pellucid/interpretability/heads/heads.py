@@ -1,4 +1,4 @@
-"""What each head attends to: the share of its pattern that goes where a known kind of head looks.
+"""Kinds of heads: the share of its pattern that goes where a known kind of head looks.
 
 A kind of head says, for some queries t, at which keys K_t it looks. Its score is the mean over these queries
 of Σ_{s ∈ K_t} P[t, s], where P = blocks.L.attn.pattern, and its chance level the same mean of uniform
@@ -136,7 +136,8 @@ class HeadScore:
 
     @property
     def is_above(self) -> NDArray[np.bool_]:
-        """Whether each head is called by this kind, [L H]; a previous-token head is `before` itself."""
+        """Returns whether each head is called by this kind, [L H]; a previous-token head is `before`
+        itself."""
         low = self.value if self.low is None else self.low
         baseline = self.chance if self.kind == "previous" else max(self.chance, self.before)
         return np.asarray((self.value >= LABEL_AT) & (low > baseline), bool)

@@ -1,4 +1,4 @@
-"""Where the kinds of heads look in a text: for some queries t, the keys K_t.
+"""Keys at which the kinds of heads look in a text: for some queries t, the keys K_t.
 
 By position (the token before, the first one, the token itself), at punctuation marks, from pronouns to their
 antecedents and from verbs to their subjects in annotated stories, and in a repeated random sequence at the
@@ -64,7 +64,7 @@ def mark_story(
 
 
 def is_punctuation(tokenizer: Tokenizer, id: int) -> bool:
-    """Whether a token is punctuation marks alone, perhaps behind a space."""
+    """Returns whether a token is punctuation marks alone, perhaps behind a space."""
     text = tokenizer.bytes_of(id).decode("utf-8", "replace").strip()
     return bool(text) and all(unicodedata.category(letter).startswith("P") for letter in text)
 

@@ -1,1 +1,1 @@
-"""Where a logit comes from: the lens, tuned or not, direct attribution, and the search for the largest."""
+"""The origin of a logit: the lens, tuned or not, direct attribution, and the search for the largest."""

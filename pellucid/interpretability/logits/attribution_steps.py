@@ -32,7 +32,7 @@ HEADS, MLPS, SUM = f"{SCOPE}.heads", f"{SCOPE}.mlps", f"{SCOPE}.sum"
 
 
 def has_position_rows(config: ModelConfig) -> bool:
-    """Whether position embeddings are added to the token embeddings."""
+    """Returns whether position embeddings are added to the token embeddings."""
     first = np.zeros(1, int)
     rows = config.positions.rows(first, config.d_model)
     return rows is not None or config.positions.row_ids(first) is not None

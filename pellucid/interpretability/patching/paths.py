@@ -153,7 +153,7 @@ def _find_shape(runner: Runner, name: str, length: int) -> tuple[int, ...]:
 
 
 def _is_before(sender: Site, receiver: Site) -> bool:
-    """Whether a receiver reads the residual stream after the sender was added to it."""
+    """Returns whether a receiver reads the residual stream after the sender was added to it."""
     stage = find_stage(sender.name)
     is_added = sender.name.endswith(("attn_out", "head_out", "mlp_out"))
     return (stage[0], stage[1] + is_added) <= find_stage(receiver.name)

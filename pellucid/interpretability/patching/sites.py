@@ -68,7 +68,8 @@ def read_site(text: str) -> Site:
 
 
 def is_replaceable(name: str) -> bool:
-    """Whether a name is that of a value that each prompt computes and that others are computed from."""
+    """Returns whether a name is that of a value that each prompt computes and that others are computed
+    from."""
     entry = describe(name)
     is_value = entry is not None and entry.engines == "both" and not entry.is_parameter
     return is_value and entry is not None and entry.axes[:1] == ("b",) and name not in ("probs", "mask")

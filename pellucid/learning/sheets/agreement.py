@@ -1,4 +1,4 @@
-"""Whether an answer agrees with a number: rounded to the asked decimals, to fewer, or cut off."""
+"""Agreement of an answer with a number: rounded to the asked decimals, to fewer, or cut off."""
 
 import math
 

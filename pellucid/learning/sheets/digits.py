@@ -1,4 +1,4 @@
-"""How many digits are printed and asked, so that the printed numbers determine every asked digit."""
+"""Digits that are printed and asked, so that the printed numbers determine every asked digit."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

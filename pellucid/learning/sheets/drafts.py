@@ -1,4 +1,4 @@
-"""Which cells a sheet asks: from those in focus downwards, level by level, what each of them reads."""
+"""Cells that a sheet asks: from those in focus downwards, level by level, what each of them reads."""
 
 import itertools
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Which mistakes give a wrong answer: in its own box, or in a step before it that the learner left open."""
+"""Mistakes that give a wrong answer: in its own box, or in a step before it that the learner left open."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

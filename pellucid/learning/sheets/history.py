@@ -111,7 +111,7 @@ class Progress:
 
     @property
     def is_finished(self) -> bool:
-        """Whether a sheet was right in which every box is open: level 2, or 3 with another model."""
+        """Returns whether a sheet was right in which every box is open: level 2, or 3 with another model."""
         return self.is_done(2) or self.is_done(3)
 
 

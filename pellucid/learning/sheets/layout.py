@@ -1,4 +1,4 @@
-"""What stands on the pages of a worksheet, and in which order; `page.py` writes it as Markdown and HTML."""
+"""The layout of a worksheet: what stands on its pages, in order; `page.py` writes it as Markdown and HTML."""
 
 import re
 from collections import Counter, defaultdict

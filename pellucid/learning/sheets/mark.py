@@ -83,7 +83,7 @@ class Marking:
 
     @cached_property
     def counts(self) -> dict[Grade, int]:
-        """How many boxes got each verdict."""
+        """The number of boxes with each verdict."""
         grades = [marked.grade for marked in self.boxes]
         return {grade: grades.count(grade) for grade in Grade}
 

@@ -68,6 +68,6 @@ class PositionsConfig(Part):
 
     @property
     def has_bias(self) -> bool:
-        """Whether it adds a bias to the scores."""
+        """Returns whether it adds a bias to the scores."""
         distance = np.zeros(1, dtype=int)
         return self.bias_ids(distance) is not None or self.bias(distance, 1) is not None

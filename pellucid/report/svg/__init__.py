@@ -97,7 +97,7 @@ def _balance(count: int, most: int) -> int:
 
 
 def has_name(key: LegendKey) -> bool:
-    """Whether a key is listed in the legend."""
+    """Returns whether a key is listed in the legend."""
     return bool(key.name)
 
 

@@ -43,7 +43,8 @@ def _row_labels(grid: Grid) -> float:
 
 
 def _is_upright(grid: Grid) -> bool:
-    """Whether the names of the columns fit above their cells, and need not be turned by a right angle."""
+    """Returns whether the names of the columns fit above their cells, and need not be turned by a right
+    angle."""
     return all(text_width(name, SIZE) <= CELL - 1 for name in grid.columns)
 
 

@@ -63,7 +63,7 @@ class HeldTrace:
 
     @cached_property
     def summary(self) -> "TraceSummary":
-        """What is known of it after it has been dropped."""
+        """The facts that are known of it after it has been dropped."""
         tape, run = self.trace.tape, self.trace.run
         updates = 0
         while f"probs@{updates + 1}" in tape.values:

@@ -70,7 +70,8 @@ class QuestionWorker:
             self._write(format_error(asked.id, 503, f"{most} are waiting already: try again later."))
 
     def _computes_long(self, asked: QuestionLine) -> bool:
-        """Whether a question computes by its nature, or is about a trace that must be computed again."""
+        """Returns whether a question computes by its nature, or is about a trace that must be computed
+        again."""
         from pellucid.server.explorer.question import get_method, read_signature
 
         if asked.name not in list_questions():

@@ -41,19 +41,19 @@ class TraceProgress:
 
     @property
     def step(self) -> int:
-        """How many steps have been computed."""
+        """The number of steps that have been computed."""
         return sum(len(tape.steps) for tape in self._tapes)
 
     @property
     def steps_run(self) -> int:
-        """How many of them were run, and not taken over from another run."""
+        """The number of them that were run, and not taken over from another run."""
         return sum(
             tape.steps_run if isinstance(tape, ReusingTape) else len(tape.steps) for tape in self._tapes
         )
 
     @property
     def what(self) -> str:
-        """What is being computed; "" before the first step, while weights are read."""
+        """The value that is being computed; "" before the first step, while weights are read."""
         return PHASES[self._tapes[-1].phase] if self.step else ""
 
     def watch(self, make_tape: Callable[..., Tape]) -> Callable[..., Tape]:

@@ -59,7 +59,7 @@ class QuestionParameter(NamedTuple):
 
     @property
     def is_looked_up(self) -> bool:
-        """Whether the session holds it under an id: its type has `look_up(session, id)`."""
+        """Returns whether the session holds it under an id: its type has `look_up(session, id)`."""
         return hasattr(self.type, "look_up")
 
 

@@ -155,7 +155,7 @@ class Session:
 
     @property
     def kind(self) -> str:
-        """What the source is: "model", "run" or "trace"."""
+        """The kind of the source: "model", "run" or "trace"."""
         return "trace" if self.model is None else "run" if is_run(self.source) else "model"
 
     @property
@@ -180,7 +180,7 @@ class Session:
         return found
 
     def _can_encode(self, text: str) -> bool:
-        """Whether a text fits the model, with a token for each of its parts."""
+        """Returns whether a text fits the model, with a token for each of its parts."""
         assert self.model is not None
         try:
             ids = self.model.encode(text)
@@ -280,7 +280,7 @@ class Session:
         return both.bytes - forward.bytes, both.bytes
 
     def has_small_gradients(self, prompt: Prompt, target: Prompt) -> bool:
-        """Whether gradients of a prompt with its target take next to nothing."""
+        """Returns whether gradients of a prompt with its target take next to nothing."""
         if self.model is None:
             return False
         ids = make_batch(self.model, prompt, target).rows[0]
@@ -498,8 +498,8 @@ class Session:
         return id
 
     def must_compute(self, id: Any) -> bool:
-        """Whether the trace of an id, or the one before its edits, was dropped, so that a question about it
-        takes as long as a run."""
+        """Returns whether the trace of an id, or the one before its edits, was dropped, so that a question
+        about it takes as long as a run."""
         if id is None and self.newest is not None:
             id = self.newest.id
         if not isinstance(id, str) or id not in self.summaries:

@@ -76,7 +76,7 @@ class HeldWeights(Mapping[str, Array]):
 
     @property
     def read_count(self) -> int:
-        """How many of them have been read."""
+        """The number of them that have been read."""
         return len(self._arrays)
 
     @property

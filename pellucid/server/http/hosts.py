@@ -67,7 +67,7 @@ def read_allowed_host(text: str) -> str:
 
 
 def _is_host(host: str) -> bool:
-    """Whether a name has a possible length; or an address is one, and that of a single machine."""
+    """Returns whether a name has a possible length; or an address is one, and that of a single machine."""
     if not host.startswith("[") and not host.rpartition(".")[2].isdigit():
         return len(host) <= 253
     try:

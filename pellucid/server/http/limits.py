@@ -1,4 +1,4 @@
-"""What a request must be before it reaches a route: its size, the host and origin that it names, its key.
+"""Limits on a request before it reaches a route: its size, the host and origin that it names, its key.
 
 A page of another origin cannot reach a server on this machine: a browser sends the Host that it was given and
 the Origin that asks, and both must be ours. The key keeps out other users of the machine.

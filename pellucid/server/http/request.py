@@ -1,4 +1,4 @@
-"""What a request says, read strictly: a query string or a JSON body has one meaning, or it is refused."""
+"""Requests, read strictly: a query string or a JSON body has one meaning, or it is refused."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What the server counts and measures, as Prometheus reads it.
+"""Counters and measures of the server, as Prometheus reads it.
 
     meter = served.metrics.begin_answer()
     meter.mark_first_token()

@@ -194,7 +194,7 @@ def choose_request(pretrained: Pretrained) -> tuple[str, dict[str, Any]]:
 
 
 def can_read(pretrained: Pretrained, text: str) -> bool:
-    """Whether the model has a tokenizer that has all of a text's characters or words."""
+    """Returns whether the model has a tokenizer that has all of a text's characters or words."""
     try:
         return pretrained.tokenizer is not None and bool(pretrained.tokenizer.encode(text))
     except PellucidError:
@@ -220,7 +220,7 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("POST", "/detokenize"): detokenize,
     ("GET", "/tokenizer_info"): show_tokenizer,
 }
-"""What answers each route, by its method and path."""
+"""Endpoints: the function that answers each route, by its method and path."""
 PUBLIC_PATHS = frozenset({"/health", "/explore", "/explore/", "/explore/{name}"})
 """The routes that ask for no key: the files of the page hold no number."""
 

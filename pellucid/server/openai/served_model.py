@@ -1,4 +1,4 @@
-"""What the endpoints share: the model that is served, and the engine that runs it in another process."""
+"""The served model, which all endpoints share, and the engine that runs it in another process."""
 
 import time
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""What one pass over a corpus met: counts of files, documents, bytes and everything set aside."""
+"""The report of one pass over a corpus: counts of files, documents, bytes and everything set aside."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Which files a person means: names, folders, patterns, or `-` for standard input.
+"""Files that a user names: names, folders, patterns, or `-` for standard input.
 
 A folder gives the texts in it and below it. Folders that Pellucid made (runs, token files, models) are not
 text: below a folder they are skipped, and named themselves they are refused.
@@ -38,12 +38,12 @@ def display_name(file: str) -> str:
 
 
 def is_jsonl(file: str) -> bool:
-    """Whether the name says that its lines are JSON, packed or not."""
+    """Returns whether the name says that its lines are JSON, packed or not."""
     return file.endswith(tuple(ending for ending in ENDINGS if ending.startswith(".jsonl")))
 
 
 def _is_device(source: str) -> bool:
-    """Whether the path is a character or block device, such as /dev/zero; a pipe is not one."""
+    """Returns whether the path is a character or block device, such as /dev/zero; a pipe is not one."""
     mode = os.stat(source).st_mode
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
@@ -109,7 +109,7 @@ def made_by_pellucid(folder: str) -> str:
 
 
 def _says(path: str, format: str) -> bool:
-    """Whether the beginning of a JSON file names a format."""
+    """Returns whether the beginning of a JSON file names a format."""
     try:
         if not os.path.isfile(path):  # opening a pipe would wait
             return False
@@ -120,7 +120,8 @@ def _says(path: str, format: str) -> bool:
 
 
 def is_pipe(path: str) -> bool:
-    """Whether it is a pipe or a device: opening it waits for a writer, and it can be read only once."""
+    """Returns whether it is a pipe or a device: opening it waits for a writer, and it can be read only
+    once."""
     return os.path.exists(path) and not os.path.isfile(path)
 
 

@@ -1,4 +1,4 @@
-r"""Where one document ends and the next begins: a rule with a name.
+r"""Splitting of a text into documents: a rule with a name.
 
     file              the whole file
     line              each line

@@ -1,4 +1,4 @@
-"""How ranks share a model: each has all of it (ddp), or each has some rows of every parameter (fsdp).
+"""Sharing of a model by ranks: each has all of it (ddp), or each has some rows of every parameter (fsdp).
 
 Both are PyTorch's own engines. They average the gradients of the ranks where a step needs their sum, so a
 rank's loss is multiplied by `world`; and they exchange gradients once a step, however many micro-batches it

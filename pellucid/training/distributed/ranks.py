@@ -50,7 +50,7 @@ class Ranks:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, which prints, logs and renames."""
+        """Returns whether this is rank 0, which prints, logs and renames."""
         return self.rank == 0
 
     @property
@@ -285,7 +285,7 @@ class Ranks:
         return "unknown"
 
     def is_first_to_report(self) -> bool:
-        """Whether this rank prints why the run ends: the first one that calls this."""
+        """Returns whether this rank prints why the run ends: the first one that calls this."""
         with contextlib.suppress(RuntimeError):
             return self.is_single_process or int(self.store.add("reports", 1)) == 1
         return True

@@ -62,5 +62,5 @@ def local_rows(tensor: Tensor, full: Tensor) -> Tensor:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether each rank has some rows of the tensor: a DTensor."""
+    """Returns whether each rank has some rows of the tensor: a DTensor."""
     return hasattr(tensor, "to_local")

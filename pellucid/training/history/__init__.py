@@ -1,1 +1,1 @@
-"""What happened in a run: kept as it happens, drawn, located, and made again."""
+"""The history of a run: kept as it happens, drawn, located, and made again."""

@@ -167,7 +167,7 @@ class Recipe:
         return next((steps for until, steps in self.extensions if step < until), self.steps)
 
     def ends_at(self, step: int) -> bool:
-        """Whether the run ends at this step, or ended here before it was extended."""
+        """Returns whether the run ends at this step, or ended here before it was extended."""
         return step == self.steps or (step, step) in self.extensions
 
     def extend(self, step: int, steps: int) -> Self:

@@ -1,4 +1,4 @@
-"""What the bits of a run depend on besides its recipe: floating-point sums depend on their order."""
+"""The environment of a run: what its bits depend on besides the recipe, since sums depend on their order."""
 
 import platform
 from collections.abc import Mapping

@@ -59,7 +59,7 @@ class FolderLock:
             return "another process"
 
     def _is_current(self) -> bool:
-        """Whether the open file is still the one at the path."""
+        """Returns whether the open file is still the one at the path."""
         try:
             return os.path.samestat(os.fstat(self._handle), self.path.stat())
         except FileNotFoundError:
@@ -67,7 +67,7 @@ class FolderLock:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process has the lock of this file."""
+    """Returns whether a process has the lock of this file."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:

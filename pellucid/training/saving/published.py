@@ -125,8 +125,8 @@ def find_foreign(target: Path) -> str:
 
 
 def _is_own(folder: Path, name: str, written: Origin) -> bool:
-    """Whether a file is as the run wrote it, by its time, or by its content where it was copied since; or a
-    hard link to a file of its checkpoint."""
+    """Returns whether a file is as the run wrote it, by its time, or by its content where it was copied
+    since; or a hard link to a file of its checkpoint."""
     path, entry = folder / name, written.files.get(name)
     if not isinstance(entry, dict) or path.is_symlink() or not path.is_file():
         return False

@@ -330,7 +330,7 @@ class RunFolder:
         return Status(state, step or 0)
 
     def _is_intact(self, step: int) -> bool:
-        """Whether the checkpoint of a step has all its files, each of its size."""
+        """Returns whether the checkpoint of a step has all its files, each of its size."""
         return _is_valid(checkpoint_manifest.check_sizes, self.checkpoints / checkpoint_name(step))
 
     def _steps(self) -> list[int]:
@@ -345,7 +345,7 @@ class RunFolder:
 
 
 def _is_valid(check: Callable[[Path], object], path: Path) -> bool:
-    """Whether a checkpoint passes a check of the manifest."""
+    """Returns whether a checkpoint passes a check of the manifest."""
     try:
         check(path)
     except FileError:

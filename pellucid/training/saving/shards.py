@@ -141,7 +141,7 @@ def find_pieces(table: Any, files: RankFiles, part: str) -> dict[str, list[Store
 
 
 def _is_list_of_pairs(given: Any) -> bool:
-    """Whether a value is a list of [rank, first row]."""
+    """Returns whether a value is a list of [rank, first row]."""
     return isinstance(given, list) and all(
         isinstance(pair, list) and len(pair) == 2 and all(type(x) is int and x >= 0 for x in pair)
         for pair in given

@@ -41,7 +41,7 @@ class RunNumber:
 
     @property
     def is_bug(self) -> bool:
-        """Whether a number of this update does not follow from the run's own numbers before it."""
+        """Returns whether a number of this update does not follow from the run's own numbers before it."""
         return self.replay.get("verdict") == Verdict.BUG
 
     def to_lines(self, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:

@@ -134,7 +134,8 @@ class RebuiltStep:
         return judge_run(trace, own, only=f"{name}.m@*" if self.has_bfloat16_muon(name) else f"{name}*")
 
     def has_bfloat16_muon(self, name: str) -> bool:
-        """Whether Muon orthogonalized this matrix in bfloat16, as it does on a GPU, with that precision."""
+        """Returns whether Muon orthogonalized this matrix in bfloat16, as it does on a GPU, with that
+        precision."""
         rule, _ = self.recipe.optimizer.rule(name, self.updates[name].weight.shape, self.step - 1)
         return rule == "muon" and self.device == "cuda"
 
@@ -144,11 +145,12 @@ class RebuiltStep:
 
     @property
     def is_exact(self) -> bool:
-        """Whether this step agrees with the log and with a checkpoint of this step, where there are any."""
+        """Returns whether this step agrees with the log and with a checkpoint of this step, where there are
+        any."""
         return not self.remarks and all(self.matches_checkpoint(name) is not False for name in self.updates)
 
     def matches_checkpoint(self, name: str) -> bool | None:
-        """Whether the checkpoint of this step holds the same bits; None where there is none."""
+        """Returns whether the checkpoint of this step holds the same bits; None where there is none."""
         if self.saved is None or (self.recipe.lora.rank and name not in self.saved.trainable):
             return None  # beside adapters, a checkpoint holds merged weights only
         update, theirs = self.updates[name], {"": self.saved.get_trainable(name)}

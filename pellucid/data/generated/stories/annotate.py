@@ -1,4 +1,4 @@
-"""What each word of a story is and does: its class, whom a pronoun means, who does what a verb says."""
+"""Words of a story, annotated: its class, whom a pronoun means, who does what a verb says."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

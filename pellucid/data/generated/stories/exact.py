@@ -1,4 +1,4 @@
-"""What can be known of a grammar without sampling it: entropy, mean and greatest length, how many stories.
+"""Exact figures of a grammar, without sampling it: entropy, mean and greatest length, how many stories.
 
 All four are one recursion over the places of the program. What comes after a place depends on the past
 only through the forms that are still copied or asked for; everything else is forgotten, which makes the
@@ -76,7 +76,7 @@ class _Walk(Lookahead, ABC):
         return sum(map(self.measure, literals)) + sum(int(forms[copy]) for copy in copies)
 
     def forms(self, option: Option) -> dict[str, Any]:
-        """What an option leaves behind: keys as they are, copies by their length."""
+        """Returns the trace that an option leaves: keys as they are, copies by their length."""
         if option not in self._forms:
             keys, measure = self.program.keys, self.measure
             kept: dict[str, Any] = {f"={k}": v for k, v in option.forms.items() if k in keys}

@@ -99,7 +99,7 @@ class _Reader:
             self._expect(word, place)
 
     def is_complete(self, end: int) -> bool:
-        """Whether a derivation that ends here has consumed the text."""
+        """Returns whether a derivation that ends here has consumed the text."""
         if end < len(self.text):
             self._expect("", end + self.text.startswith(" ", end))
         return end == len(self.text)

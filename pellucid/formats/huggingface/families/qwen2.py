@@ -45,7 +45,7 @@ class Qwen2Family(MistralFamily):
 
 
 def _slides(keys: Keys) -> bool:
-    """Whether the layers look through the window: all of them, or none."""
+    """Returns whether the layers look through the window: all of them, or none."""
     layers = keys.size("num_hidden_layers")
     given = keys.flag("use_sliding_window") and keys["sliding_window"] is not None
     types = keys["layer_types"]

@@ -1,4 +1,4 @@
-"""What a choice of an answer has beside its text: log-probabilities, its seed, and what Pellucid adds."""
+"""Parts of a choice beside its text: log-probabilities, its seed, and what Pellucid adds."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -134,7 +134,7 @@ class AnswerExplorer:
 
 
 def is_listed(run: AnswerRun | None, session: Mapping[str, Any]) -> bool:
-    """Whether a finished run has a trace that the session lists: of very many it lists the newest."""
+    """Returns whether a finished run has a trace that the session lists: of very many it lists the newest."""
     if run is None:
         return False
     status, body = run.result()

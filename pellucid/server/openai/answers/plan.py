@@ -1,4 +1,4 @@
-"""What one answer consists of, before the engine is asked: prompts with their seeds, and what is returned."""
+"""The plan of one answer, before the engine is asked: prompts with their seeds, and what is returned."""
 
 import secrets
 import time

@@ -1,1 +1,1 @@
-"""What answers each route."""
+"""Endpoints: the function that answers each route."""

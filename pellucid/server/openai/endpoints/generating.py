@@ -1,4 +1,4 @@
-"""What both endpoints of generated text do: read a request, plan its answer, send it whole or as a stream."""
+"""The course of both endpoints of generated text: read a request, plan its answer, send it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""What an operator asks: whether the server answers, which needs no key, and what it has counted."""
+"""Health, as an operator asks for it: whether the server answers, without a key, and what it has counted."""
 
 import json
 

@@ -222,7 +222,7 @@ class Field:
     """The setting of `Sampling` that it gives; it has no value where it is not given."""
 
     def is_neutral(self, value: Any, body: Mapping[str, Any]) -> bool:
-        """Whether a value of a refused field asks for nothing."""
+        """Returns whether a value of a refused field asks for nothing."""
         accepted = list(self.neutral)
         if self.same_as:
             other = body.get(self.same_as)

@@ -74,7 +74,7 @@ class EngineRequest:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come."""
+        """Returns whether nothing more will come."""
         return self._last is not None or self._failure is not None or self._is_cancelled
 
     async def read(self) -> list[Piece]:

@@ -1,4 +1,4 @@
-"""What a run in many calls computed for each text, laid out as the recording of one pass over that text.
+"""Values of a run in many calls, of each text, laid out as the recording of one pass over that text.
 
 People run a model in pieces: chunks of a prompt, single tokens, many texts at once, slots that are cropped,
 copied and used again. Here every call is recorded on the path that it really takes, fused kernels included,

@@ -1,1 +1,1 @@
-"""What a model's file holds, and how it is read."""
+"""Checks of what a model's file holds, and how it is read."""

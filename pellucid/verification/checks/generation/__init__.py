@@ -1,1 +1,1 @@
-"""What is drawn, generated and computed again."""
+"""Checks of what is drawn, generated and computed again."""

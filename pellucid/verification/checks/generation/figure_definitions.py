@@ -64,7 +64,7 @@ def find_wrong_top(
 
 
 def is_near(got: Any, wanted: Any) -> bool:
-    """Whether two figures are equal, numbers within `TOLERANCE`.
+    """Returns whether two figures are equal, numbers within `TOLERANCE`.
 
     >>> is_near(1.0, 1.0 + 1e-12), is_near(2, 3), is_near(None, None)
     (True, False, True)

@@ -20,7 +20,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def describes(schema: Mapping[str, Any], value: Any, root: Mapping[str, Any] | None = None) -> bool:
-    """Whether a schema describes a value; `root` is the schema in which `$ref` looks for others.
+    """Returns whether a schema describes a value; `root` is the schema in which `$ref` looks for others.
 
     >>> pair = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 2, "maxItems": 2}
     >>> describes(pair, [1, 0]), describes(pair, [1, -1]), describes(pair, [1]), describes(pair, [1, True])
@@ -58,12 +58,12 @@ def _has_kind(value: Any, kind: str) -> bool:
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    """Whether two JSON values are equal; true is not 1, as it is in Python."""
+    """Returns whether two JSON values are equal; true is not 1, as it is in Python."""
     return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _describes_object(schema: Mapping[str, Any], value: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
-    """Whether every key is known, none is missing, and each has a value of its schema."""
+    """Returns whether every key is known, none is missing, and each has a value of its schema."""
     known = schema.get("properties", value if "type" not in schema else {})
     if not set(schema.get("required", ())) <= value.keys() or not value.keys() <= known.keys():
         return False

@@ -1,1 +1,1 @@
-"""What other programs say of the same model: transformers, llama.cpp, the `tokenizers` library."""
+"""Other programs on the same model: transformers, llama.cpp, the `tokenizers` library."""

@@ -1,4 +1,4 @@
-"""What llama.cpp makes of a model: its next tokens, its tokenization and its chat prompts, asked for once."""
+"""Answers of llama.cpp about a model: next tokens, tokenization and chat prompts, asked for once."""
 
 import contextlib
 import importlib.util

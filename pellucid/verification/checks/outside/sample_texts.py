@@ -1,4 +1,4 @@
-"""What tokenizers and chat templates are tried on: frequent sources of errors."""
+"""Texts on which tokenizers and chat templates are tried: frequent sources of errors."""
 
 from pellucid.verification.checks.check import Subject
 

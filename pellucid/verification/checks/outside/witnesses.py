@@ -1,4 +1,4 @@
-"""Who agrees with whom: when another program departs from ours, who else says so.
+"""Witnesses: when another program departs from ours, who else says so.
 
 A program is the authority on a file in its own format: `transformers` on a Hugging Face folder, llama.cpp on
 a GGUF file. A departure is a bug of ours if the authority departs and no other program that reads the same

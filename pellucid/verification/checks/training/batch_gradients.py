@@ -146,7 +146,7 @@ class RoundedTape(Tape):
 
 
 def is_pattern(step: Step) -> bool:
-    """Whether a step computes attention probabilities."""
+    """Returns whether a step computes attention probabilities."""
     return step.op.name == "softmax" and step.name.endswith(".attn.pattern")
 
 

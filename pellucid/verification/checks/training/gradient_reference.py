@@ -1,4 +1,4 @@
-"""What the loss and the gradients of a batch must be, and how far rounding may take a run from them.
+"""The loss and the gradients that a batch must have, and how far rounding may take a run from them.
 
 The measure of rounding is the specification itself, computed once more in the run's type: its error on this
 very batch. A gradient is judged by two figures: its error as a vector, and its scale, the slope of the run's
@@ -150,7 +150,7 @@ class Reference:
 
     @property
     def loss_allowed(self) -> float:
-        """How far a loss may be from the right one."""
+        """The distance that a loss may have from the right one."""
         noise = LOSS_NOISE * max((sample.loss for sample in self.samples), default=0.0)
         return max(LOSS_TOLERANCES[self.dtype] * abs(self.exact.loss), noise)
 
