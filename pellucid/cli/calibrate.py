@@ -128,13 +128,11 @@ def calibrate(
             progress=bar,
         )
     if json:
-        from pellucid.evaluation.calibration.calibration_file import format_json
-
-        print(format_json(report.to_data()), end="")
+        print(report.report().to_json(), end="")
     else:
         from shutil import get_terminal_size
 
-        print(*report.lines(min(get_terminal_size((80, 24)).columns, 120)), sep="\n")
+        print(report.report().to_text(min(get_terminal_size((80, 24)).columns, 120)))
     if report.is_interrupted:
         raise typer.Exit(130)
 

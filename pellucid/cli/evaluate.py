@@ -90,15 +90,11 @@ def evaluate(
             force=force,
             progress=lambda now: bar(now.model, now.done, now.total),
         )
+    report = evaluation.report()
     if json:
-        from pellucid.evaluation.evaluation_file import format_evaluation_json
-
-        print(format_evaluation_json(evaluation), end="")
-        return
-    from pellucid.evaluation.report.text import format_evaluation
-
-    for line in format_evaluation(evaluation, shutil.get_terminal_size().columns):
-        print(line)
+        print(report.to_json(), end="")
+    else:
+        print(report.to_text(shutil.get_terminal_size().columns))
 
 
 def _describe_kept(output: list[Path] | None) -> str:

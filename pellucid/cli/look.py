@@ -118,9 +118,7 @@ def look(
     for file in outputs:
         found.save(file, force)
     if json:
-        from json import dumps
-
-        print(dumps(found.to_data(), ensure_ascii=False, indent=1))
+        print(found.report().to_json(), end="")
         return
     if not outputs:
         print(found)

@@ -3,16 +3,13 @@
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from pellucid.base.errors import UsageError
 from pellucid.cli.bar import rate_bar
 from pellucid.cli.options import Device, Force, Json, ModelName
-
-if TYPE_CHECKING:
-    from pellucid.evaluation.quantization.bill import QuantizationBill
 
 
 def quantize(
@@ -108,9 +105,10 @@ def quantize(
         if output is not None:
             write_quantized(output, quantized, measured, force, bar)
     if measured is not None:
-        _print_bill(measured, json)
+        report, width = measured.report(), min(shutil.get_terminal_size((80, 24)).columns, 120)
+        print(report.to_json() if json else f"{report.to_text(width)}\n", end="")
         if plot is not None:
-            _draw(measured, plot, force)
+            measured.save(plot, force)
     if output is not None:
         print(*describe_written(found.pretrained, output), sep="\n", file=sys.stderr if json else sys.stdout)
 
@@ -122,21 +120,3 @@ def _read_count(text: str | None) -> int | str | None:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _print_bill(bill: "QuantizationBill", json: bool) -> None:
-    if json:
-        from pellucid.evaluation.quantization.bill_file import format_bill_json
-
-        print(format_bill_json(bill), end="")
-        return
-    from pellucid.evaluation.quantization.text import format_bill
-
-    print(*format_bill(bill, min(shutil.get_terminal_size((80, 24)).columns, 120)), sep="\n")
-
-
-def _draw(bill: "QuantizationBill", path: Path, force: bool) -> None:
-    from pellucid.evaluation.quantization.plots import make_bill_figure
-    from pellucid.report.file import write_figure
-
-    write_figure(path, make_bill_figure(bill), force)

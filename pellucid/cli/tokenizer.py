@@ -179,25 +179,22 @@ def compare(
     from pellucid.base.files import check_distinct
     from pellucid.cli.bar import byte_bar
     from pellucid.evaluation.tokenizers.compare import compare_tokenizers
-    from pellucid.evaluation.tokenizers.table import draw_comparison, format_comparison
-    from pellucid.report.file import check_figure_output, write_figure
+    from pellucid.evaluation.tokenizers.report import COMPARISON
 
     outputs = output or []
     check_distinct(outputs)
     for file in outputs:
-        check_figure_output(file, force)
+        COMPARISON.check(file, force)
     with byte_bar() as progress:
         found = compare_tokenizers(
             *tokenizers, on=texts, d_model=d_model, field=field, on_bad_file=on_bad_file, progress=progress
         )
     for file in outputs:
-        write_figure(file, draw_comparison(found), force)
+        found.save(file, force)
     if json:
-        from json import dumps
-
-        print(dumps(found.to_data(), ensure_ascii=False, indent=1))
+        print(found.report().to_json(), end="")
         return
-    print(*format_comparison(found, max(shutil.get_terminal_size((80, 24)).columns, 60)), sep="\n")
+    print(found.report().to_text(max(shutil.get_terminal_size((80, 24)).columns, 60)))
     for file in outputs:
         print(f"picture: {file}")
 

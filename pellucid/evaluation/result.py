@@ -3,10 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from pellucid.base import notebook
 from pellucid.base.formatting import escape_controls, pluralize
-from pellucid.evaluation.report.text import format_evaluation
 from pellucid.evaluation.task_result import TaskResult
+from pellucid.report.report import Report, Reported
 
 SURPRISAL_WIDTH, N_SURPRISALS = 0.25, 80
 """Nats of a bin of surprisals, and the number of bins."""
@@ -179,7 +178,7 @@ class PairedDifference:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(Reported):
     """Models on the same documents, the first compared with each of the others."""
 
     data: tuple[str, ...]
@@ -200,11 +199,10 @@ class Evaluation:
         found += [f"{one.model} on {one.task}" for one in self.tasks]
         return escape_controls(f"<Evaluation: {', '.join(found)}>", keep="")
 
-    def __str__(self) -> str:
-        return "\n".join(escape_controls(line, keep="") for line in format_evaluation(self))
+    def report(self) -> Report:
+        from pellucid.evaluation.report import report_evaluation
 
-    def _repr_html_(self) -> str:
-        return notebook.line(str(self))
+        return report_evaluation(self)
 
     @property
     def names(self) -> list[str]:

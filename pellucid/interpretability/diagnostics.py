@@ -26,7 +26,7 @@ from pellucid.interpretability.heads.attention import compute_attention_statisti
 from pellucid.interpretability.logits.lens import label_state, list_states
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
-from pellucid.report.view import View, ViewTable
+from pellucid.report.report import View, ViewTable
 
 FORMULA = """norm: ‖x_t‖;  massive: max |x| / median |x|;  cosine: mean_{t≠s} cos(x_t, x_s)
 stable rank: ‖X‖²_F / σ₁²;  effective rank: exp(−Σ q ln q), q = σ / Σ σ

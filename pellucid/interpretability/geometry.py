@@ -20,7 +20,7 @@ from pellucid.interpretability.prompted_model import PromptedModel, check_tokens
 from pellucid.report.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.report.diagram import Grid
 from pellucid.report.figure import Plot
-from pellucid.report.view import View, ViewTable
+from pellucid.report.report import View, ViewTable
 
 FORMULA = """cos(u, v) = u · v / (‖u‖ ‖v‖) of rows of {name};  a : b :: c : argmax_x cos(x, b̂ − â + ĉ)
 principal axes: covariance of the rows = Q Λ Qᵀ, coordinates (x − mean) Q"""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.base.errors import UsageError, unknown
-from pellucid.report.view import View
+from pellucid.report.report import View
 
 SEVERAL_PROMPTS = ("prompts", "texts")
 """Settings that are further texts, or ids."""

@@ -29,7 +29,7 @@ from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Runner
 from pellucid.interpretability.word_alignment import find_word_tokens
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
-from pellucid.report.view import View, ViewTable
+from pellucid.report.report import View, ViewTable
 from pellucid.text.tokenizer import Tokenizer
 
 Words = Sequence[Annotation]

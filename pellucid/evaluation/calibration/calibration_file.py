@@ -1,47 +1,23 @@
-"""Calibrations as plain data, and as a JSON file with a format number."""
+"""Calibrations as plain data, as their JSON file has it."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pellucid.base.files import UNPAIRED, check_output, make_json_kind, new_file
 from pellucid.evaluation.calibration.bins import Bins
 from pellucid.evaluation.calibration.measure import Calibration, ScaledScores
 from pellucid.evaluation.result import Estimate
+from pellucid.report.file import VERSION, ReportFile
 
-FORMAT, VERSION = "pellucid-calibration", 1
-CALIBRATION = make_json_kind("a calibration", FORMAT)
-
-
-def check_calibration_output(path: Path, force: bool = False) -> None:
-    """Raises unless a calibration may be written there; call it before the work."""
-    check_output(path, CALIBRATION, force)
-
-
-def write_calibrations(
-    path: Path,
-    calibrations: Sequence[Calibration],
-    settings: Mapping[str, Any] = MappingProxyType({}),
-    force: bool = False,
-) -> None:
-    """Writes the data of some calibrations, whole or not at all."""
-    with new_file(path, CALIBRATION, force) as file:
-        file.write(format_json(to_data(calibrations, settings)).encode("utf-8", UNPAIRED))
-
-
-def format_json(data: Mapping[str, Any]) -> str:
-    """Returns plain data as JSON, with every number in full."""
-    return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+CALIBRATION = ReportFile("calibrate", "a calibration", "pellucid-calibration")
 
 
 def to_data(
     calibrations: Sequence[Calibration], settings: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Returns calibrations as plain data, with the settings under which they were measured."""
-    head = {"format": FORMAT, "version": VERSION, **settings}
+    head = {"format": CALIBRATION.format, "version": VERSION, **settings}
     return head | {"calibrations": list(map(_describe, calibrations))}
 
 

@@ -22,7 +22,7 @@ from pellucid.base.formatting import format_duration, pluralize
 from pellucid.base.quantized import QuantizedWeight
 from pellucid.config import ModelConfig
 from pellucid.engine.transformer import Transformer
-from pellucid.evaluation.bootstrap import compute_p_value, with_interval
+from pellucid.evaluation.bootstrap import compute_p_value, draw_means, with_interval
 from pellucid.evaluation.calibration.states import hold_states
 from pellucid.evaluation.quantization.costs import (
     EVERY,
@@ -35,11 +35,11 @@ from pellucid.evaluation.quantization.costs import (
 )
 from pellucid.evaluation.quantization.divergence import Divergence, compare_logits
 from pellucid.evaluation.quantization.greedy import GreedyText, find_departures
-from pellucid.evaluation.quantization.intervals import draw_means
 from pellucid.evaluation.quantization.sample import BillSample, count_targets
 from pellucid.evaluation.result import Estimate, compute_perplexity
 from pellucid.formats.gguf.quants import BY_NAME
 from pellucid.formats.pretrained import LazyWeights, Pretrained, parameter_count
+from pellucid.report.report import Report, Reported
 
 ROWS = 1 << 20
 """Numbers of a matrix that are compared at once, in float64."""
@@ -131,7 +131,7 @@ class TextFigures:
 
 
 @dataclass(frozen=True, repr=False)
-class QuantizationBill:
+class QuantizationBill(Reported):
     """What the quantized weights of a model cost."""
 
     model: str
@@ -168,6 +168,11 @@ class QuantizationBill:
             f"<QuantizationBill of {self.model}, {self.scheme}: {self.bits_per_weight:.2f} bits a weight, "
             f"KL {self.total.kl.value:.3g}, top-1 changes {self.total.flips.value:.1%}>"
         )
+
+    def report(self) -> Report:
+        from pellucid.evaluation.quantization.report import report_bill
+
+        return report_bill(self)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pellucid.config import ModelConfig
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Runner
 from pellucid.report.diagram import Grid
-from pellucid.report.view import Entry, View, ViewTable
+from pellucid.report.report import Entry, View, ViewTable
 
 STATISTICS = {
     "entropy": "−Σ_s P ln P, in nats",

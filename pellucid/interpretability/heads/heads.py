@@ -31,7 +31,7 @@ from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Runner
 from pellucid.reference.ops.losses import cross_entropy
 from pellucid.reference.ops.softmax import logsumexp
-from pellucid.report.view import Entry, View, ViewTable
+from pellucid.report.report import Entry, View, ViewTable
 
 
 @dataclass(frozen=True)

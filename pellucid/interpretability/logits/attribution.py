@@ -33,7 +33,7 @@ from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from pellucid.report.diagram import Bars, Grid
 from pellucid.report.figure import Plot
-from pellucid.report.view import View, ViewTable
+from pellucid.report.report import View, ViewTable
 
 FORMULA = """logit = Σ_i a_i,  a_i = X_i[t] · g_i
 X_i: embedded, position_rows, each head's attn.head_out, each mlp_out, each bias

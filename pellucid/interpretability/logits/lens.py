@@ -27,7 +27,7 @@ from pellucid.reference.tape import Tape
 from pellucid.reference.transformer import compute_logits
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
 from pellucid.report.diagram import Grid
-from pellucid.report.view import Entry, View, ViewTable
+from pellucid.report.report import Entry, View, ViewTable
 
 FORMULA = """lens(X) = FinalNorm(X) W_U (+ b), capped as the model's logits are
 X: resid_pre of block 0, each resid_mid and resid_post

@@ -21,7 +21,7 @@ from pellucid.interpretability.heads.attention import has_pattern, map_heads
 from pellucid.interpretability.logits.largest import find_largest
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Values
-from pellucid.report.view import View, ViewTable
+from pellucid.report.report import View, ViewTable
 
 FORMULA = """next token: argmax_v h · W_U[v], h = final_norm.out, at the cost of V · C multiply-adds
 a head: z = Σ_s P[t, s] V[s], not V[argmax_s P[t, s]]"""

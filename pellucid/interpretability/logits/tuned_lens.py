@@ -44,7 +44,7 @@ from pellucid.reference.ops.losses import neg_log_probs
 from pellucid.reference.ops.softmax import logsumexp
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Tape
-from pellucid.report.view import View, ViewTable
+from pellucid.report.report import View, ViewTable
 
 FORMAT, VERSION = "pellucid-tuned-lens", "1"
 HELD_OUT = 5

@@ -30,7 +30,7 @@ from pellucid.interpretability.prompted_model import PromptedModel, check_positi
 from pellucid.interpretability.runner import Runner, Values
 from pellucid.reference.ops.softmax import logsumexp
 from pellucid.report.diagram import Grid
-from pellucid.report.view import Entry, View, ViewTable
+from pellucid.report.report import Entry, View, ViewTable
 
 Direction = Literal["denoising", "noising"]
 DIRECTIONS = {"denoising": "recovered", "noising": "lost"}

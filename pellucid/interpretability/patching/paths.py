@@ -41,7 +41,7 @@ from pellucid.interpretability.patching.sites import Site, check_site, list_outp
 from pellucid.interpretability.patching.variants import Progress, Replacement, count_rows, run_variants
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Patch, Runner
-from pellucid.report.view import View, ViewTable
+from pellucid.report.report import View, ViewTable
 
 SENDERS = "blocks.*.attn.head_out"
 RECEIVER = "logits"

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from pellucid.base.errors import FileError
-from pellucid.evaluation.quantization.bill_file import VERSION, encode_bill, format_bill_json, read_bill
-from pellucid.evaluation.quantization.text import format_bill
+from pellucid.evaluation.quantization.bill_file import VERSION, read_bill
 from tests.evaluation.quantization.small_bills import make_bill, make_exact, small_bill
 from tests.evaluation.small_models import make_model
 
@@ -17,14 +16,14 @@ from tests.evaluation.small_models import make_model
 def test_what_is_read_is_what_was_written(is_exact: bool, tmp_path: Path) -> None:
     bill = make_bill(make_exact(make_model())) if is_exact else small_bill()
     path = tmp_path / "bill.json"
-    path.write_bytes(encode_bill(bill))
+    bill.save(path)
     again = read_bill(path)
-    assert again == bill and format_bill(again) == format_bill(bill)
+    assert again == bill and str(again) == str(bill)
 
 
 def test_the_file_has_every_number_of_the_table() -> None:
     bill = small_bill()
-    data = json.loads(format_bill_json(bill))
+    data = json.loads(bill.report().to_json())
     assert (data["format"], data["version"]) == ("pellucid-quantization-bill", VERSION)
     assert data["bytes"] == bill.bytes and data["total"]["kl"]["value"] == bill.total.kl.value
     assert len(data["matrices"]) == len(bill.matrices)
@@ -46,6 +45,6 @@ def test_the_file_has_every_number_of_the_table() -> None:
 )
 def test_a_damaged_file_is_refused_by_its_name(change: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "bill.json"
-    path.write_text(json.dumps(json.loads(format_bill_json(small_bill())) | change))
+    path.write_text(json.dumps(json.loads(small_bill().report().to_json()) | change))
     with pytest.raises(FileError, match=r"bill\.json"):
         read_bill(path)

@@ -2,15 +2,18 @@
 
 from dataclasses import replace
 
-from pellucid.evaluation.report.figure_rows import (
+from pellucid.evaluation.result import Estimate
+from pellucid.evaluation.rows import (
     describe_differences,
+    describe_tasks,
     format_estimate,
     has_one_tokenizer,
     make_figure_rows,
     make_source_rows,
+    make_task_rows,
 )
-from pellucid.evaluation.result import Estimate
-from tests.evaluation.report.small_evaluations import make_evaluation, make_model
+from pellucid.evaluation.task_result import TaskMetric, TaskResult
+from tests.evaluation.small_evaluations import make_evaluation, make_model
 
 
 def test_the_cells_are_the_figures_of_each_model() -> None:
@@ -76,3 +79,35 @@ def test_a_model_that_loses_text_to_the_unknown_token_is_not_called_better() -> 
 def test_an_estimate_without_an_interval_is_its_value() -> None:
     assert format_estimate(Estimate(2.0)) == "2.0000"
     assert format_estimate(None) == ""
+
+
+METRICS = (TaskMetric("acc", 0.75, 0.65, 0.85, about="the sum"), TaskMetric("perplexity", 12.5))
+RESULT = TaskResult("a", "f", "sky", "sky.jsonl", "pellucid", 8, METRICS, 0.25)
+
+
+def test_each_model_has_a_cell() -> None:
+    other = replace(RESULT, model="b", metrics=METRICS[:1])
+    theirs = replace(RESULT, model="b", harness="lm-eval 0.4.13", chance=None)
+    evaluation = replace(make_evaluation(make_model("a")), tasks=(RESULT, other, theirs))
+    assert [(row.label, row.cells) for row in make_task_rows(evaluation)] == [
+        ("sky", ["8 questions", "8 questions"]),
+        ("  acc", ["75.0% ±10.0", "75.0% ±10.0"]),
+        ("  perplexity", ["12.5000", ""]),
+        ("  chance", ["25.0%", "25.0%"]),
+        ("sky (lm-eval 0.4.13)", ["", "8 questions"]),
+        ("  acc", ["", "75.0% ±10.0"]),
+        ("  perplexity", ["", "12.5000"]),
+    ]
+
+
+def test_truncated_contexts_and_confident_errors_are_described() -> None:
+    task = replace(RESULT, n_truncated=3, confidently_wrong=("x: this, not that",))
+    evaluation = replace(make_evaluation(make_model("a")), tasks=(task,))
+    _, truncated, wrong = describe_tasks(evaluation)
+    assert "3 questions" in truncated and "x: this, not that" in wrong
+
+
+def test_without_data_the_tasks_are_alone() -> None:
+    evaluation = replace(make_evaluation(make_model("a")), data=(), models=(), tasks=(RESULT,))
+    lines = str(evaluation).splitlines()
+    assert lines[0].split() == ["a"] and lines[1].startswith("sky") and "data:" not in " ".join(lines)

@@ -4,9 +4,9 @@ import pytest
 
 from pellucid.base.columns import display_width
 from pellucid.config.cost import cost_of_unembedding
-from pellucid.evaluation.tokenizers.comparison import TokenizerComparison, TokenizerUse
+from pellucid.evaluation.tokenizers.compare import TokenizerComparison, TokenizerUse
 from pellucid.evaluation.tokenizers.counts import count_tokens
-from pellucid.evaluation.tokenizers.table import draw_comparison, format_comparison
+from pellucid.evaluation.tokenizers.report import draw_comparison
 from pellucid.report.svg import write_svg
 from pellucid.text.kinds import train
 from pellucid.text.word_level import WordTokenizer
@@ -30,13 +30,14 @@ def make_comparison(count: int) -> TokenizerComparison:
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_no_line_is_wider_than_the_terminal_and_every_tokenizer_has_a_column(width: int, count: int) -> None:
-    lines = list(format_comparison(make_comparison(count), width))
+    lines = make_comparison(count).report().to_text(width).splitlines()
     assert max(map(display_width, lines)) <= width
     assert all(any(f"er-{i}" in line for line in lines) for i in range(count))
 
 
 def test_the_rows_have_the_numbers() -> None:
-    lines = {line.split("  ")[0]: line.split() for line in format_comparison(make_comparison(2), 100)}
+    text = make_comparison(2).report().to_text(100)
+    lines = {line.split("  ")[0]: line.split() for line in text.splitlines()}
     assert lines["vocabulary"][-2:] == ["258", "2"]
     assert lines["tokens"][-2:] == [str(2 * len(TEXT.encode())), "14"]
     assert lines["unknown tokens"][-2:] == ["0", "12"]

@@ -1,16 +1,48 @@
-"""A view as lines of text: its formula, its tables and its plots in characters."""
+"""A report as lines of text: its notes, its tables, and its views with their plots in characters."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from pellucid.base.columns import format_columns, shorten, wrap
 from pellucid.base.formatting import escape_controls
-from pellucid.report.text import write_text
-from pellucid.report.view import Entry, View, ViewTable
+from pellucid.report.report import Entry, InTerminal, Item, Line, Report, Table, View, ViewTable
 
 MOST_ROWS = 30
-"""Rows of a table that are printed; all are in the data."""
+"""Rows of a view's table that are printed; all are in the data."""
 WIDEST = 44
 """Columns of one cell of text, at most."""
+
+
+def format_report(report: Report, width: int = 80) -> Iterator[str]:
+    """Yields the lines, an empty one between blocks, without control characters that a name may have."""
+    is_first = True
+    for block in report.blocks:
+        lines = [escape_controls(line, keep="") for item in block for line in _format_item(item, width)]
+        yield from [""] * (bool(lines) and not is_first)
+        yield from lines
+        is_first = is_first and not lines
+
+
+def _format_item(item: Item, width: int) -> Iterable[str]:
+    if isinstance(item, str):
+        return [item] if isinstance(item, Line) else wrap(item, width)
+    if isinstance(item, Table):
+        return _format_columns(item, width)
+    if isinstance(item, View):
+        return format_view(item, width)
+    return item.lines(width) if isinstance(item, InTerminal) else ()
+
+
+def _format_columns(table: Table, width: int) -> Iterator[str]:
+    rows, headings = list[Sequence[str]](), dict[str, str]()
+    for row in table.rows:
+        if len(row) == 1:  # a heading has its own line, and so may be longer than the column
+            mark = f"#{len(headings)}"
+            headings[mark] = shorten(row[0], width)
+            row = [mark, *[""] * (len(table.rows[0]) - 1)]
+        rows.append(row)
+    for line in format_columns(rows, width, table.fixed, table.first, table.most):
+        yield headings.get(line, line)
 
 
 def format_view(view: View, width: int = 100, has_plots: bool = True) -> Iterator[str]:
@@ -22,6 +54,8 @@ def format_view(view: View, width: int = 100, has_plots: bool = True) -> Iterato
         yield ""
         yield from format_table(table, width)
     for plot in view.plots if has_plots else ():
+        from pellucid.report.text import write_text
+
         yield ""
         yield from write_text(plot, min(width - 12, 80))
     if view.notes:

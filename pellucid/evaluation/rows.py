@@ -1,13 +1,14 @@
-"""The figures of an evaluation as rows of text, a cell for each model: one table for terminal and page."""
+"""The figures of an evaluation, and the results of its tasks, as rows of text: a cell for each model."""
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from pellucid.base.formatting import format_bytes, format_count
+from pellucid.base.formatting import format_bytes, format_count, pluralize
 
 if TYPE_CHECKING:  # an evaluation prints itself as these rows
     from pellucid.evaluation.result import Estimate, Evaluation, Figures, ModelEvaluation, PairedDifference
-    from pellucid.evaluation.task_result import TaskMetric
+    from pellucid.evaluation.task_result import TaskMetric, TaskResult
 
 UNITS = {"loss": "nats per token", "bits_per_byte": "bits per byte"}
 """What a paired difference is measured in."""
@@ -15,6 +16,8 @@ SIGNIFICANT = 0.05
 """The p-value below which a difference is not due to the choice of documents."""
 
 
+FRACTIONS = ("acc", "exact_match")
+"""How the names of metrics begin that are shown in percent."""
 EXACT = "exact match"
 """The row that says nothing of long texts, where it is 0."""
 
@@ -85,6 +88,46 @@ def _judge(one: "PairedDifference", unknown: Sequence[str]) -> str:
     return f", p = {one.p_value:.2g}: {'better' if one.difference.value < 0 else 'worse'}; {better}"
 
 
+# ---- tasks
+
+
+def make_task_rows(evaluation: "Evaluation") -> Iterator[FigureRow]:
+    """Yields the number of questions of each task, and below it a row for each metric and for chance."""
+    tasks: dict[tuple[str, str], dict[str, TaskResult]] = {}
+    for one in evaluation.tasks:
+        tasks.setdefault((one.task, one.harness), {})[one.model] = one
+    for (task, harness), found in tasks.items():
+        first = next(iter(found.values()))
+        label = task if harness == "pellucid" else f"{task} ({harness})"
+        results = [found.get(name) for name in evaluation.names]
+        counts = ["" if one is None else pluralize(one.n_questions, "question") for one in results]
+        yield FigureRow(label, counts, PurePath(first.path).name)
+        for metric in first.metrics:
+            cells = ["" if one is None else _format_metric(one, metric.name) for one in results]
+            yield FigureRow(f"  {metric.name}", cells, metric.about)
+        if first.chance is not None:
+            chances = ["" if one is None or one.chance is None else f"{one.chance:.1%}" for one in results]
+            yield FigureRow("  chance", chances, "the accuracy of guessing")
+
+
+def describe_tasks(evaluation: "Evaluation") -> Iterator[str]:
+    """Yields what a reader must know to judge the results, one sentence each."""
+    if any(metric.low is not None for one in evaluation.tasks for metric in one.metrics):
+        yield (
+            "± of a task is half of the 95 % interval over its questions: by bootstrap, or of lm-eval 1.96 "
+            "standard errors."
+        )
+    for one in evaluation.tasks:
+        start = f"{one.task}: " if len(evaluation.names) == 1 else f"{one.model}, {one.task}: "
+        if one.n_truncated:
+            yield (
+                f"{start}the context of {pluralize(one.n_truncated, 'question')} lost its beginning, because "
+                "it did not fit the model's context."
+            )
+        if one.confidently_wrong:
+            yield f"{start}most confidently wrong are {'; '.join(one.confidently_wrong)}."
+
+
 # ---- cells
 
 
@@ -113,6 +156,21 @@ def format_share(estimate: "Estimate | TaskMetric") -> str:
     if estimate.low is None or estimate.high is None:
         return f"{estimate.value:.1%}"
     return f"{estimate.value:.1%} ±{50 * (estimate.high - estimate.low):.1f}"
+
+
+def _format_metric(result: "TaskResult", name: str) -> str:
+    found = next((metric for metric in result.metrics if metric.name == name), None)
+    return "" if found is None else format_metric(found)
+
+
+def format_metric(metric: "TaskMetric") -> str:
+    """Returns an accuracy in percent, another metric as it is, and ± half of its interval.
+
+    >>> from pellucid.evaluation.task_result import TaskMetric
+    >>> format_metric(TaskMetric("acc_norm", 0.5, 0.4, 0.6)), format_metric(TaskMetric("perplexity", 7.25))
+    ('50.0% ±10.0', '7.2500')
+    """
+    return format_share(metric) if metric.name.startswith(FRACTIONS) else format_estimate(metric)
 
 
 def _format_loss(loss: float | None) -> str:

@@ -1,4 +1,4 @@
-"""A comparison of tokenizers as text and as a figure: a column, or a bar, for each tokenizer."""
+"""A comparison of tokenizers as a report: a column, or a bar, for each tokenizer."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pellucid.base.columns import format_columns, shorten, wrap
+from pellucid.base.columns import shorten
 from pellucid.base.formatting import format_bytes, format_count
 from pellucid.evaluation.tokenizers.counts import TokenizationCounts
 from pellucid.evaluation.tokenizers.scripts import SCRIPTS
 from pellucid.report.alt import describe
 from pellucid.report.diagram import Bars
 from pellucid.report.figure import NARROW, Figure, Section
+from pellucid.report.file import ReportFile
+from pellucid.report.report import Report, Table
 
 if TYPE_CHECKING:
-    from pellucid.evaluation.tokenizers.comparison import TokenizerComparison, TokenizerUse
+    from pellucid.evaluation.tokenizers.compare import TokenizerComparison, TokenizerUse
 
-WIDTH = 80
 LABEL = 29
 """Letters of a label in the figure."""
 NONE = "–"
@@ -31,13 +32,31 @@ REFUSES = (
 )
 
 
-def format_comparison(comparison: "TokenizerComparison", width: int = WIDTH) -> Iterator[str]:
-    """Yields the lines of the table; tokenizers that do not fit beside each other come below."""
-    yield from format_columns(list(_make_rows(comparison.tokenizers)), width, fixed=2)
-    yield ""
-    yield from wrap(NOTE, width)
+COMPARISON = ReportFile("tokenizer compare", "a comparison of tokenizers", "pellucid-tokenizer-comparison")
+
+
+def report_comparison(comparison: "TokenizerComparison") -> Report:
+    """Returns a comparison as it is shown."""
     refusing = [one.name for one in comparison.tokenizers if one.total.refused_documents]
-    yield from wrap(REFUSES.format(names=", ".join(refusing)), width) if refusing else ()
+    refuses = [REFUSES.format(names=", ".join(refusing))] if refusing else []
+    return Report(
+        "tokenizers compared",
+        _summarize(comparison),
+        [[Table(list(_make_rows(comparison.tokenizers)), fixed=2)], [NOTE, *refuses]],
+        COMPARISON,
+        comparison.to_data,
+        lambda: draw_comparison(comparison),
+    )
+
+
+def _summarize(comparison: "TokenizerComparison") -> str:
+    """Returns which tokenizer needs the fewest tokens, in one sentence."""
+    uses = comparison.tokenizers
+    best = min(uses, key=lambda one: one.total.tokens)
+    text = f"{format_bytes(best.total.bytes)} of text"
+    return f"{best.name} encodes {text} in {best.total.tokens:,} tokens" + (
+        ", the fewest of all." if len(uses) > 1 else "."
+    )
 
 
 def _make_rows(uses: "Sequence[TokenizerUse]") -> Iterator[list[str]]:

@@ -1,7 +1,7 @@
 """A view in a terminal has its formula, its tables as wide as the window, and its plots."""
 
-from pellucid.report.view import ViewTable
-from pellucid.report.view_text import MOST_ROWS, format_table, format_view
+from pellucid.report.report import ViewTable
+from pellucid.report.terminal import MOST_ROWS, format_table, format_view
 from tests.report.full_view import FULL
 
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pellucid.evaluation.report.figure_rows import make_figure_rows
-from pellucid.evaluation.report.page import (
+from pellucid.evaluation.plots import (
     MOST_POINTS,
     make_plots,
     plot_documents,
@@ -15,9 +14,10 @@ from pellucid.evaluation.report.page import (
     plot_positions,
     plot_surprisals,
 )
+from pellucid.evaluation.rows import make_figure_rows
 from pellucid.report.figure import make_figure
 from pellucid.report.svg import write_svg
-from tests.evaluation.report.small_evaluations import make_evaluation, make_model
+from tests.evaluation.small_evaluations import make_evaluation, make_model
 
 
 def test_the_loss_by_position_is_that_of_the_record_with_the_baselines_as_levels() -> None:
