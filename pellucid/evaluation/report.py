@@ -22,7 +22,7 @@ from pellucid.evaluation.rows import (
 )
 from pellucid.report.html import draw_plots
 from pellucid.report.page import escape_text, read_style
-from pellucid.report.report import InTerminal, Item, OnPage, Report, Table
+from pellucid.report.report import Item, Lines, OnPage, Report, Table
 from pellucid.report.surprisal import draw_legend, draw_token, read_token_style
 
 FRAME_BYTES, MODEL_BYTES = 60_000, 300_000
@@ -48,7 +48,7 @@ def _list_blocks(evaluation: Evaluation) -> Iterator[list[Item]]:
     heads = ["", *evaluation.names]
     if evaluation.models:
         data = f"data: {', '.join(evaluation.data)}"
-        yield [InTerminal(lambda width: wrap(data, width))]
+        yield [Lines(lambda width: wrap(data, width))]
         rows = list(make_figure_rows(evaluation))
         cells, meanings = [[row.label, *row.cells] for row in rows], [row.meaning for row in rows]
         yield [Table([heads, *cells], most=24, meanings=meanings)]

@@ -66,11 +66,13 @@ class ReportFile:
 
 
 FIGURE = ReportFile("plot", "a picture", endings=PICTURES)
+ANY = ReportFile("report", "a report", "pellucid-report")
+"""The files of a report that is no verb's own."""
 
 
 def save(report: Report, path: Path, force: bool = False) -> None:
     """Writes a report whole or not at all; `force` replaces another file of its kind."""
-    file = report.file or FIGURE
+    file = report.file or ANY
     file.check(path, force)
     with new_file(path, file.kind(path), force) as written:
         written.write(_encode(report, path.suffix.lower()))
@@ -95,7 +97,7 @@ def _encode(report: Report, ending: str) -> bytes:
 
 def format_json(report: Report) -> str:
     """Returns every number of a report, with its format and version first."""
-    head = {"format": report.file.format, "version": VERSION} if report.file else {}
+    head = {"format": (report.file or ANY).format, "version": VERSION}
     return json.dumps({**head, **report.to_data()}, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 

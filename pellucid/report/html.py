@@ -25,6 +25,8 @@ MOST_ROWS = 400
 """Rows of a table on the page; all are in the data."""
 LONGEST_CELL, LONGEST_NOTE = 120, 500
 """Letters of a cell and of a note."""
+PRE_WIDTH = 100
+"""Letters of a line that stands on a page as it is."""
 
 
 def write_html(report: Report) -> str:
@@ -48,18 +50,19 @@ def write_html(report: Report) -> str:
 
 
 def write_notebook(report: Report) -> str:
-    """Returns what a notebook shows: the text, in which each view folds."""
-    parts = list[str]()
+    """Returns what a notebook shows: what was found, and the text, in which each view folds; a block with a
+    table of its page shows that in place of its lines."""
+    parts = [notebook.line(report.found)]
     for block in report.blocks:
         views = [item for item in block if isinstance(item, View)]
-        for view in views:
-            parts.append(notebook.branch(view.title, (notebook.line("\n".join(format_view(view))),)))
-        if not views:
-            parts.append("\n".join(format_report(Report("", blocks=[block]))))
-    lines = list[str]()
-    for part in filter(None, parts):
-        lines.append(part if part.startswith("<details") else notebook.line(part))
-    return "".join(lines)
+        tables = [item.item for item in block if isinstance(item, OnPage) and isinstance(item.item, Table)]
+        parts += [
+            notebook.branch(view.title, (notebook.line("\n".join(format_view(view))),)) for view in views
+        ]
+        parts += [notebook.table("", table.rows, "left") for table in tables]
+        if not views and not tables:
+            parts.append(notebook.line("\n".join(format_report(Report("", blocks=[block])))))
+    return "".join(parts)
 
 
 # ---- items
@@ -73,7 +76,10 @@ def _draw_item(item: Item, numbers: Iterator[int]) -> Iterator[str]:
     elif isinstance(item, View):
         yield from _draw_view(item, f"{item.kind}-{next(numbers)}")
     elif isinstance(item, OnPage):
-        yield from item.draw()
+        yield from _draw_rows(item.item) if isinstance(item.item, Table) else item.item()
+    elif item.is_on_page:
+        lines = escape_controls("\n".join(item.lines(PRE_WIDTH)))
+        yield f"<pre>{escape(lines)}</pre>"
 
 
 def _draw_rows(table: Table) -> Iterator[str]:
@@ -82,14 +88,16 @@ def _draw_rows(table: Table) -> Iterator[str]:
         yield f"<h2>{escape_text(table.heading)}</h2>"
     head, *rows = table.rows
     more = "<th></th>" if table.meanings else ""
-    heads = "".join(f"<th>{_cell(name)}</th>" for name in head)
-    yield f'<div class="scroll"><table><thead><tr>{heads}{more}</tr></thead><tbody>'
+    heads = "".join(f"<th>{_cell(name)}</th>" for name in head[1:])
+    first = f'<th scope="col">{_cell(head[0])}</th>'
+    yield f'<div class="scroll"><table><thead><tr>{first}{heads}{more}</tr></thead><tbody>'
     for i, (first, *cells) in enumerate(rows[:MOST_ROWS]):
         label = table.labels[i] if table.labels else first
         kind = ' class="level"' if label.startswith(" ") else ""
         numbers = "".join(f"<td>{_cell(cell)}</td>" for cell in cells)
         meaning = f'<td class="meaning">{_cell(table.meanings[i])}</td>' if table.meanings else ""
-        yield f'<tr{kind}><th scope="row">{_cell(label.strip())}</th>{numbers}{meaning}</tr>'
+        wide = f' colspan="{len(head)}"' if not cells else ""
+        yield f'<tr{kind}><th scope="row"{wide}>{_cell(label.strip())}</th>{numbers}{meaning}</tr>'
     yield "</tbody></table></div>"
     yield from _count_more(len(rows))
 
@@ -150,7 +158,7 @@ def _draw_figure(figure: Figure, name: str = "plot") -> Iterator[str]:
         yield f'<ul class="legend">{"".join(map(_draw_key, keys))}</ul>'
     for i, section in enumerate(figure.sections):
         shared = tile(section)
-        if section.heading:
+        if section.heading not in ("", figure.title):
             yield f"<h2>{escape(section.heading)}</h2>"
         yield '<div class="tiles">'
         for j, plot in enumerate(section.plots):

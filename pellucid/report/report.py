@@ -104,20 +104,21 @@ class Line(str):
 
 
 @dataclass(frozen=True)
-class InTerminal:
-    """Lines for a width, which a page shows in another way."""
+class Lines:
+    """Lines for a width, which a page shows in another way, or as they are."""
 
     lines: Callable[[int], Iterable[str]]
+    is_on_page: bool = False
 
 
 @dataclass(frozen=True)
 class OnPage:
-    """HTML for what a terminal cannot show."""
+    """HTML for what a terminal cannot show, or a table in place of lines."""
 
-    draw: Callable[[], Iterable[str]]
+    item: Table | Callable[[], Iterable[str]]
 
 
-Item = str | Table | View | InTerminal | OnPage
+Item = str | Table | View | Lines | OnPage
 """A part of a report; a text is a note, which is wrapped."""
 
 

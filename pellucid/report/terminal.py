@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pellucid.base.columns import format_columns, shorten, wrap
 from pellucid.base.formatting import escape_controls
-from pellucid.report.report import Entry, InTerminal, Item, Line, Report, Table, View, ViewTable
+from pellucid.report.report import Entry, Item, Line, Lines, Report, Table, View, ViewTable
 
 MOST_ROWS = 30
 """Rows of a view's table that are printed; all are in the data."""
@@ -30,7 +30,7 @@ def _format_item(item: Item, width: int) -> Iterable[str]:
         return _format_columns(item, width)
     if isinstance(item, View):
         return format_view(item, width)
-    return item.lines(width) if isinstance(item, InTerminal) else ()
+    return item.lines(width) if isinstance(item, Lines) else ()
 
 
 def _format_columns(table: Table, width: int) -> Iterator[str]:

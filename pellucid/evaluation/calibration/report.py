@@ -18,7 +18,7 @@ from pellucid.report.alt import describe
 from pellucid.report.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.report.diagram import Histogram
 from pellucid.report.figure import Figure, Plot, Section
-from pellucid.report.report import InTerminal, Item, Line, Report, Table
+from pellucid.report.report import Item, Line, Lines, Report, Table
 from pellucid.report.text import write_text
 
 COLUMNS = ("", "T", "NLL", "ECE", "95 %", "mass", "Brier", "acc", "conf")
@@ -45,7 +45,7 @@ def report_calibrations(
 ) -> Report:
     """Returns calibrations as they are shown, with notes on them and the settings of their measurement."""
     return Report(
-        f"calibration of {', '.join(each.model for each in calibrations)}",
+        f"Calibration of {', '.join(each.model for each in calibrations)}",
         _summarize(calibrations[0]),
         list(_list_blocks(calibrations, notes)),
         CALIBRATION,
@@ -106,7 +106,7 @@ def _describe_one(calibration: Calibration) -> Iterator[list[Item]]:
     def draw(width: int) -> Iterable[str]:
         return write_text(draw_reliability("reliability before", calibration.before.bins), width)
 
-    yield [InTerminal(draw)]
+    yield [Lines(draw)]
     tops = [k for k in calibration.before.top_bins if k > 1]
     rows = [["", "MCE", *(f"top {k} ECE" for k in tops)]]
     for each in calibration.settings:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pellucid.base.columns import shorten
+from pellucid.base.columns import shorten, wrap
 from pellucid.base.formatting import escape_controls, format_bytes, format_number, pluralize
 from pellucid.evaluation.evaluation_file import to_data
 from pellucid.evaluation.quantization.bill import QuantizationBill, TextFigures
@@ -20,7 +20,7 @@ from pellucid.report.alt import describe
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
 from pellucid.report.diagram import Bars
 from pellucid.report.figure import Figure, Plot, group_plots
-from pellucid.report.report import Item, Report, Table
+from pellucid.report.report import Item, Lines, Report, Table
 
 MOST_ROWS = {"kind": 12, "layer": 5, "matrix": 10}
 """Rows of each level that are shown; the file has all of them."""
@@ -56,7 +56,8 @@ def _summarize(bill: QuantizationBill) -> str:
 
 def _list_blocks(bill: QuantizationBill) -> Iterator[list[Item]]:
     kept = f", keeping {' '.join(bill.keep)}" if bill.keep else ""
-    yield [f"{bill.model} in {bill.scheme}{kept}, against {bill.reference}"]
+    subject = f"{bill.model} in {bill.scheme}{kept}, against {bill.reference}"
+    yield [Lines(lambda width: wrap(subject, width))]
     yield [_make_table(_make_rows(bill))]
     yield list(_describe_total(bill))
     if bill.texts:

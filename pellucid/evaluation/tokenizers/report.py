@@ -40,7 +40,7 @@ def report_comparison(comparison: "TokenizerComparison") -> Report:
     refusing = [one.name for one in comparison.tokenizers if one.total.refused_documents]
     refuses = [REFUSES.format(names=", ".join(refusing))] if refusing else []
     return Report(
-        "tokenizers compared",
+        "Tokenizers compared",
         _summarize(comparison),
         [[Table(list(_make_rows(comparison.tokenizers)), fixed=2)], [NOTE, *refuses]],
         COMPARISON,
