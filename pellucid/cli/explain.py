@@ -152,7 +152,7 @@ class _Progress:
 
 
 def _print(found: Any, at: str | None, digits: int, most: int, json: bool) -> None:
-    from pellucid.explanation.more import IN_A_SHELL
+    from pellucid.explanation.trace import IN_A_SHELL
 
     if json:
         from json import dumps

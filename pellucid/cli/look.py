@@ -8,7 +8,7 @@ import typer
 from pellucid.cli.options import Device, Dtype, Force, Json, ModelName, OptionalPrompt, Weights
 
 if TYPE_CHECKING:
-    from pellucid.interpretability.logits.tuned_lens import TunedLensFit
+    from pellucid.interpretability.tuned_lens import TunedLensFit
 
 DEFAULT = "lens,attribution,attention"
 

@@ -21,8 +21,9 @@ from pellucid.evaluation.rows import (
     make_task_rows,
 )
 from pellucid.report.html import draw_plots
+from pellucid.report.items import Item, Lines, OnPage, Table
 from pellucid.report.page import escape_text, read_style
-from pellucid.report.report import Item, Lines, OnPage, Report, Table
+from pellucid.report.report import Report
 from pellucid.report.surprisal import draw_legend, draw_token, read_token_style
 
 FRAME_BYTES, MODEL_BYTES = 60_000, 300_000
@@ -30,7 +31,7 @@ LONGEST_TOKEN, LONGEST_NAME = 40, 120
 """Letters of a token, and of the name of a document or model."""
 
 
-def report_evaluation(evaluation: Evaluation) -> Report:
+def report(evaluation: Evaluation) -> Report:
     """Returns an evaluation as it is shown."""
     names = _join_names(list(map(_shorten_name, evaluation.names)))
     verb, what = ("predict", "the data") if evaluation.models else ("do", "the tasks")

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from pellucid.base.formatting import format_bytes, format_count, pluralize
 
 if TYPE_CHECKING:  # an evaluation prints itself as these rows
-    from pellucid.evaluation.result import Estimate, Evaluation, Figures, ModelEvaluation, PairedDifference
-    from pellucid.evaluation.task_result import TaskMetric, TaskResult
+    from pellucid.evaluation.result import (
+        Estimate,
+        Evaluation,
+        Figures,
+        ModelEvaluation,
+        PairedDifference,
+        TaskMetric,
+        TaskResult,
+    )
 
 UNITS = {"loss": "nats per token", "bits_per_byte": "bits per byte"}
 """What a paired difference is measured in."""
@@ -166,7 +173,7 @@ def _format_metric(result: "TaskResult", name: str) -> str:
 def format_metric(metric: "TaskMetric") -> str:
     """Returns an accuracy in percent, another metric as it is, and ± half of its interval.
 
-    >>> from pellucid.evaluation.task_result import TaskMetric
+    >>> from pellucid.evaluation.result import TaskMetric
     >>> format_metric(TaskMetric("acc_norm", 0.5, 0.4, 0.6)), format_metric(TaskMetric("perplexity", 7.25))
     ('50.0% ±10.0', '7.2500')
     """

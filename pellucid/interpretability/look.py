@@ -21,8 +21,10 @@ from pellucid.base.formatting import escape_controls
 from pellucid.evaluation.documents import read_documents
 from pellucid.explanation.trace_file import check_trace_output
 from pellucid.generation.settings.token_names import find_token
-from pellucid.interpretability.heads.keyed_text import make_repeated_sequences
-from pellucid.interpretability.logits.tuned_lens import (
+from pellucid.interpretability.keyed_text import make_repeated_sequences
+from pellucid.interpretability.look_kinds import LOOKS, SEVERAL_PROMPTS, check_settings
+from pellucid.interpretability.runner import EngineRunner, PromptedModel, Runner, SpecificationRunner
+from pellucid.interpretability.tuned_lens import (
     TunedLens,
     TunedLensFit,
     check_tuned_lens_output,
@@ -30,14 +32,12 @@ from pellucid.interpretability.logits.tuned_lens import (
     fit_tuned_lens,
     read_tuned_lens,
 )
-from pellucid.interpretability.look_kinds import LOOKS, SEVERAL_PROMPTS, check_settings
-from pellucid.interpretability.prompted_model import PromptedModel
-from pellucid.interpretability.runner import EngineRunner, Runner, SpecificationRunner
 from pellucid.model import Model, load
 from pellucid.report.figure import Figure, group_plots
 from pellucid.report.file import VERSION, ReportFile, make_plain
+from pellucid.report.items import Line, OnPage, View
 from pellucid.report.page import escape_text
-from pellucid.report.report import Line, OnPage, Report, Reported, View
+from pellucid.report.report import Report, Reported
 from pellucid.text.prompts import Prompt, parse_prompt
 from pellucid.text.sample import make_sample
 
@@ -265,7 +265,7 @@ def trace_look(
     """Writes the attribution of a logit as a trace: the forward pass of the specification, by head, and the
     steps from it to every contribution. Settings other than those of an attribution are omitted."""
     from pellucid.explanation.tracing import write_trace
-    from pellucid.interpretability.logits.attribution import trace_attribution
+    from pellucid.interpretability.attribution import trace_attribution
 
     if prompt is None:
         prompt, _ = make_own_prompt(model)

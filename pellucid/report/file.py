@@ -10,10 +10,9 @@ import numpy as np
 
 from pellucid.base.errors import UsageError
 from pellucid.base.files import UNPAIRED, Kind, check_output, make_json_kind, new_file
-from pellucid.report.report import Report
 
-if TYPE_CHECKING:  # drawings are imported when there is one to write
-    from pellucid.report.figure import Figure
+if TYPE_CHECKING:
+    from pellucid.report.report import Report
 
 VERSION = 1
 BEGIN = 4096
@@ -70,7 +69,7 @@ ANY = ReportFile("report", "a report", "pellucid-report")
 """The files of a report that is no verb's own."""
 
 
-def save(report: Report, path: Path, force: bool = False) -> None:
+def save(report: "Report", path: Path, force: bool = False) -> None:
     """Writes a report whole or not at all; `force` replaces another file of its kind."""
     file = report.file or ANY
     file.check(path, force)
@@ -78,7 +77,7 @@ def save(report: Report, path: Path, force: bool = False) -> None:
         written.write(_encode(report, path.suffix.lower()))
 
 
-def _encode(report: Report, ending: str) -> bytes:
+def _encode(report: "Report", ending: str) -> bytes:
     if ending == ".json":
         return format_json(report).encode("utf-8", UNPAIRED)
     if ending == ".html":
@@ -95,23 +94,10 @@ def _encode(report: Report, ending: str) -> bytes:
     return write_png(figure)
 
 
-def format_json(report: Report) -> str:
+def format_json(report: "Report") -> str:
     """Returns every number of a report, with its format and version first."""
     head = {"format": (report.file or ANY).format, "version": VERSION}
     return json.dumps({**head, **report.to_data()}, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-
-
-def report_figure(figure: "Figure") -> Report:
-    """Returns a figure as a report of its own: what it shows is the sentence, and the rest its pictures."""
-    return Report(figure.title, figure.found or figure.note, file=FIGURE, draw=lambda: figure)
-
-
-check_figure_output = FIGURE.check
-
-
-def write_figure(path: Path, figure: "Figure", force: bool = False) -> None:
-    """Writes a figure as an HTML page, SVG or PNG."""
-    save(report_figure(figure), path, force)
 
 
 def make_plain(value: Any) -> Any:

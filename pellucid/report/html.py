@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +14,15 @@ from pellucid.report.alt import describe
 from pellucid.report.chart import Chart, LegendKey
 from pellucid.report.diagram import Grid
 from pellucid.report.figure import Figure, Plot, Section, make_figure
+from pellucid.report.items import Item, OnPage, Table, View, ViewTable
 from pellucid.report.page import FOLDER, escape_text, make_page, read_style
 from pellucid.report.page_colors import BRIGHT
-from pellucid.report.report import Item, OnPage, Report, Table, View, ViewTable
 from pellucid.report.svg import ZOOM, has_name, plot_marks, tile
 from pellucid.report.svg.marks import COLORS, Tile, stroke, svg_tag
-from pellucid.report.terminal import format_entry, format_report, format_view
+from pellucid.report.terminal import format_blocks, format_entry, format_view
+
+if TYPE_CHECKING:
+    from pellucid.report.report import Report
 
 MOST_ROWS = 400
 """Rows of a table on the page; all are in the data."""
@@ -29,7 +32,7 @@ PRE_WIDTH = 100
 """Letters of a line that stands on a page as it is."""
 
 
-def write_html(report: Report) -> str:
+def write_html(report: "Report") -> str:
     """Returns the page: its numbers, then its pictures, whose charts say every value under the pointer."""
     verb = report.file.verb if report.file else "report"
     numbers = count()
@@ -49,7 +52,7 @@ def write_html(report: Report) -> str:
     )
 
 
-def write_notebook(report: Report) -> str:
+def write_notebook(report: "Report") -> str:
     """Returns what a notebook shows: what was found, and the text, in which each view folds; a block with a
     table of its page shows that in place of its lines."""
     parts = [notebook.line(report.found)]
@@ -61,7 +64,7 @@ def write_notebook(report: Report) -> str:
         ]
         parts += [notebook.table("", table.rows, "left") for table in tables]
         if not views and not tables:
-            parts.append(notebook.line("\n".join(format_report(Report("", blocks=[block])))))
+            parts.append(notebook.line("\n".join(format_blocks([block]))))
     return "".join(parts)
 
 

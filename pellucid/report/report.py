@@ -8,19 +8,17 @@ A result that is `Reported` is printed, shown in a notebook and saved by its rep
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pellucid.base.arguments import check_bool, check_path
+from pellucid.report.items import Item, View
 
 if TYPE_CHECKING:  # drawings are imported when there is something to draw
-    from pellucid.report.figure import Figure, Plot
+    from pellucid.report.figure import Figure
     from pellucid.report.file import ReportFile
-
-Entry = str | int | float | None
-"""A cell of a table; a float is shown rounded, and None as an empty cell."""
 
 
 class Reported:
@@ -43,83 +41,6 @@ class Reported:
         from pellucid.report.file import save
 
         save(self.report(), Path(check_path("path", path)), check_bool("force", force))
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of text under a first one with the names of the columns; a row of one cell is a heading.
-
-    In a terminal the first column has at most `first` columns and the others `most`; those that do not fit
-    come below, each with the first `fixed` ones. On a page a row may have a meaning, and another label.
-    """
-
-    rows: Sequence[Sequence[str]]
-    first: int = 30
-    most: int = 18
-    fixed: int = 1
-    heading: str = ""
-    """Above the table on a page."""
-    meanings: Sequence[str] = ()
-    labels: Sequence[str] = ()
-    """The first cells on a page, where they are others than in a terminal."""
-
-
-@dataclass(frozen=True)
-class ViewTable:
-    """Rows under named columns; a float has this many decimals."""
-
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Entry]]
-    decimals: int = 4
-
-
-@dataclass(frozen=True)
-class View:
-    """What one look inside a model found.
-
-    A function that makes a view takes the prompted model first, then its settings as keywords, all with
-    defaults: tokens as ids (`token`, `against`, `answer`, `wrong`, a list `tokens`), another prompt as a
-    prompted model (`corrupted`), a head as (layer, head), patterns of names as a list (`names`), and
-    `progress(done, total)` where it takes more than two seconds.
-
-    `formula` states what is computed from which recorded names, in one line or a few; `data` holds every
-    number in full, as JSON has it (lists, dictionaries, numbers, text, None).
-    """
-
-    kind: str
-    """The look that made it: "lens", "attribution", …"""
-    title: str
-    formula: str
-    tables: Sequence[ViewTable] = ()
-    plots: "Sequence[Plot]" = ()
-    notes: Sequence[str] = ()
-    data: Mapping[str, Any] = field(default_factory=dict)
-    found: str = ""
-    """What it shows, in one sentence."""
-
-
-class Line(str):
-    """A line of text that is not wrapped."""
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Lines for a width, which a page shows in another way, or as they are."""
-
-    lines: Callable[[int], Iterable[str]]
-    is_on_page: bool = False
-
-
-@dataclass(frozen=True)
-class OnPage:
-    """HTML for what a terminal cannot show, or a table in place of lines."""
-
-    item: Table | Callable[[], Iterable[str]]
-
-
-Item = str | Table | View | Lines | OnPage
-"""A part of a report; a text is a note, which is wrapped."""
 
 
 @dataclass(frozen=True)
@@ -149,9 +70,9 @@ class Report(Reported):
 
     def to_text(self, width: int = 80) -> str:
         """Returns the lines for a terminal of this width."""
-        from pellucid.report.terminal import format_report
+        from pellucid.report.terminal import format_blocks
 
-        return "\n".join(format_report(self, width))
+        return "\n".join(format_blocks(self.blocks, width))
 
     def to_html(self) -> str:
         """Returns the page, which needs nothing from elsewhere."""
@@ -164,3 +85,10 @@ class Report(Reported):
         from pellucid.report.file import format_json
 
         return format_json(self)
+
+
+def report_figure(figure: "Figure") -> Report:
+    """Returns a figure as a report of its own: what it shows is the sentence, and the rest its pictures."""
+    from pellucid.report.file import FIGURE
+
+    return Report(figure.title, figure.found or figure.note, file=FIGURE, draw=lambda: figure)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pellucid.base.columns import format_columns, shorten, wrap
 from pellucid.base.formatting import escape_controls
-from pellucid.report.report import Entry, Item, Line, Lines, Report, Table, View, ViewTable
+from pellucid.report.items import Entry, Item, Line, Lines, Table, View, ViewTable
 
 MOST_ROWS = 30
 """Rows of a view's table that are printed; all are in the data."""
@@ -13,10 +13,10 @@ WIDEST = 44
 """Columns of one cell of text, at most."""
 
 
-def format_report(report: Report, width: int = 80) -> Iterator[str]:
+def format_blocks(blocks: Iterable[Sequence[Item]], width: int = 80) -> Iterator[str]:
     """Yields the lines, an empty one between blocks, without control characters that a name may have."""
     is_first = True
-    for block in report.blocks:
+    for block in blocks:
         lines = [escape_controls(line, keep="") for item in block for line in _format_item(item, width)]
         yield from [""] * (bool(lines) and not is_first)
         yield from lines

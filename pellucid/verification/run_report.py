@@ -10,7 +10,8 @@ from typing import Any
 from pellucid.base import notebook
 from pellucid.base.formatting import format_number, pluralize
 from pellucid.reference.op import Index
-from pellucid.report.report import Line, Lines, OnPage, Report, Reported, Table
+from pellucid.report.items import Line, Lines, OnPage, Table
+from pellucid.report.report import Report, Reported
 from pellucid.verification.mismatch import Mismatch
 from pellucid.verification.verdict import Finding, Verdict
 

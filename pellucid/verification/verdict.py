@@ -10,7 +10,8 @@ from typing import Any
 
 from pellucid.base.formatting import escape_controls, pluralize
 from pellucid.base.notebook import escape_html
-from pellucid.report.report import Lines, OnPage, Report, Reported, Table
+from pellucid.report.items import Lines, OnPage, Table
+from pellucid.report.report import Report, Reported
 
 
 class Verdict(StrEnum):

@@ -19,7 +19,8 @@ import pytest
 
 from pellucid.report import png
 from pellucid.report.figure import Figure, Section
-from pellucid.report.file import FIGURE, report_figure
+from pellucid.report.file import FIGURE
+from pellucid.report.report import report_figure
 from pellucid.report.svg import tile, write_svg
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.history.charts import curve_charts

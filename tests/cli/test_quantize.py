@@ -8,7 +8,7 @@ import pytest
 
 import pellucid
 from pellucid.base.quantized import QuantizedWeight
-from pellucid.evaluation.quantization.bill_file import read_bill
+from pellucid.evaluation.quantization.report import read_bill
 from pellucid.model import Model
 from tests.cli.commands import Shell
 from tests.evaluation.small_models import make_model

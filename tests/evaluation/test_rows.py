@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pellucid.evaluation.result import Estimate
+from pellucid.evaluation.result import Estimate, TaskMetric, TaskResult
 from pellucid.evaluation.rows import (
     describe_differences,
     describe_tasks,
@@ -12,7 +12,6 @@ from pellucid.evaluation.rows import (
     make_source_rows,
     make_task_rows,
 )
-from pellucid.evaluation.task_result import TaskMetric, TaskResult
 from tests.evaluation.small_evaluations import make_evaluation, make_model
 
 

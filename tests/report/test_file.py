@@ -9,7 +9,8 @@ import pytest
 from pellucid.base.errors import FileError, UsageError
 from pellucid.report.figure import Figure, group_plots
 from pellucid.report.file import ReportFile
-from pellucid.report.report import Report, Table
+from pellucid.report.items import Table
+from pellucid.report.report import Report
 from tests.report.full_view import FULL
 
 FILE = ReportFile("check", "a file of a check", "pellucid-check")

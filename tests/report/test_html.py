@@ -9,7 +9,8 @@ import numpy as np
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
 from pellucid.report.diagram import Grid
 from pellucid.report.html import MOST_ROWS, draw_plots
-from pellucid.report.report import OnPage, Report, Table
+from pellucid.report.items import OnPage, Table
+from pellucid.report.report import Report
 from tests.report.full_view import FULL
 
 

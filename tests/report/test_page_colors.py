@@ -7,8 +7,8 @@ import pytest
 
 from pellucid.report.chart import DARK_SCALES, SCALES
 from pellucid.report.figure import Figure
-from pellucid.report.file import report_figure
 from pellucid.report.page_colors import DARK, PAGE, list_shades, plot_rules
+from pellucid.report.report import report_figure
 from pellucid.report.svg.marks import hex_color
 from tests.report.examples import FIGURES
 

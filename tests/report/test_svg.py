@@ -9,7 +9,7 @@ import pytest
 
 from pellucid.report.chart import Axis, Chart, PointLabel
 from pellucid.report.figure import make_figure
-from pellucid.report.file import report_figure
+from pellucid.report.report import report_figure
 from pellucid.report.svg import write_svg
 from pellucid.report.svg.chart import Area, place_labels
 from pellucid.report.text import write_text

@@ -1,6 +1,6 @@
 """A view in a terminal has its formula, its tables as wide as the window, and its plots."""
 
-from pellucid.report.report import ViewTable
+from pellucid.report.items import ViewTable
 from pellucid.report.terminal import MOST_ROWS, format_table, format_view
 from tests.report.full_view import FULL
 

@@ -24,9 +24,8 @@ from pellucid.base.arguments import (
 )
 from pellucid.base.errors import FileError, UsageError
 from pellucid.base.files import check_distinct
-from pellucid.evaluation.calibration.calibration_file import CALIBRATION, to_data
 from pellucid.evaluation.calibration.measure import Calibration
-from pellucid.evaluation.calibration.report import report_calibrations
+from pellucid.evaluation.calibration.report import CALIBRATION, report_calibrations, to_data
 from pellucid.evaluation.evaluate import check_read_once
 from pellucid.explanation.trace import Trace
 from pellucid.model import Model, load, to_model

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pellucid.base.dtypes import FLOAT_STORAGE, Array
 from pellucid.base.formatting import format_duration, pluralize
+from pellucid.base.lazy import attach
 from pellucid.base.quantized import QuantizedWeight
 from pellucid.config import ModelConfig
 from pellucid.engine.transformer import Transformer
@@ -39,7 +40,7 @@ from pellucid.evaluation.quantization.sample import BillSample, count_targets
 from pellucid.evaluation.result import Estimate, compute_perplexity
 from pellucid.formats.gguf.quants import BY_NAME
 from pellucid.formats.pretrained import LazyWeights, Pretrained, parameter_count
-from pellucid.report.report import Report, Reported
+from pellucid.report.report import Reported
 
 ROWS = 1 << 20
 """Numbers of a matrix that are compared at once, in float64."""
@@ -169,10 +170,8 @@ class QuantizationBill(Reported):
             f"KL {self.total.kl.value:.3g}, top-1 changes {self.total.flips.value:.1%}>"
         )
 
-    def report(self) -> Report:
-        from pellucid.evaluation.quantization.report import report_bill
 
-        return report_bill(self)
+attach(QuantizationBill, {"pellucid.evaluation.quantization.report": ("report",)})
 
 
 @dataclass(frozen=True)

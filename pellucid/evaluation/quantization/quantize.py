@@ -243,8 +243,6 @@ def describe_types(types: Mapping[str, str]) -> str:
 
 def check_outputs(source: Pretrained, output: Path | None, plot: Path | None, force: bool) -> None:
     """Raises unless a folder and a plot may be written there; call it before the work."""
-    from pellucid.evaluation.quantization import bill_file
-
     check_distinct([path for path in (output, plot) if path is not None])
     if output is not None:
         check_output(output, MODEL_FOLDER, force, folder=True)
@@ -252,7 +250,9 @@ def check_outputs(source: Pretrained, output: Path | None, plot: Path | None, fo
         if place.exists() and output.resolve() in (place.resolve(), *place.resolve().parents):
             raise FileError(f"{output}: the model's own weights are read from there. Give another folder.")
     if plot is not None:
-        bill_file.BILL.check(plot, force)
+        from pellucid.evaluation.quantization import report
+
+        report.BILL.check(plot, force)
 
 
 def write_quantized(
@@ -344,7 +344,7 @@ def _describe_bill(model: "Model") -> str:
     folder = model.pretrained.provenance.path
     if not has_file(folder, BILL):
         return ""
-    from pellucid.evaluation.quantization.bill_file import read_bill
+    from pellucid.evaluation.quantization.report import read_bill
 
     try:
         bill = read_bill(folder / BILL)

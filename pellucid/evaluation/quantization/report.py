@@ -4,23 +4,27 @@ their errors.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from pellucid.base.columns import shorten, wrap
+from pellucid.base.files import check_format, read_bytes, validating
 from pellucid.base.formatting import escape_controls, format_bytes, format_number, pluralize
-from pellucid.evaluation.evaluation_file import to_data
+from pellucid.evaluation.evaluation_file import read_record, to_data
 from pellucid.evaluation.quantization.bill import QuantizationBill, TextFigures
-from pellucid.evaluation.quantization.bill_file import BILL
 from pellucid.evaluation.quantization.costs import BLOCK, BLOCKS, LEVELS, KeptCost
 from pellucid.evaluation.quantization.sample import SPAN
 from pellucid.evaluation.result import Estimate
 from pellucid.evaluation.rows import SIGNIFICANT, format_estimate, format_share
+from pellucid.formats.folder import parse_table
 from pellucid.report.alt import describe
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
 from pellucid.report.diagram import Bars
 from pellucid.report.figure import Figure, Plot, group_plots
-from pellucid.report.report import Item, Lines, Report, Table
+from pellucid.report.file import VERSION, ReportFile
+from pellucid.report.items import Item, Lines, Table
+from pellucid.report.report import Report
 
 MOST_ROWS = {"kind": 12, "layer": 5, "matrix": 10}
 """Rows of each level that are shown; the file has all of them."""
@@ -33,7 +37,7 @@ LAYER_COLOR = 5
 """The color of the layers; kinds of matrices have those before it, and then another dash."""
 
 
-def report_bill(bill: QuantizationBill) -> Report:
+def report(bill: QuantizationBill) -> Report:
     """Returns a bill as it is shown."""
     return Report(
         f"{bill.model} in {bill.scheme}",
@@ -288,3 +292,21 @@ def _make_curve(key: LegendKey, values: Mapping[int, float]) -> Series:
 
 def _clean(text: str, width: int) -> str:
     return shorten(escape_controls(text, keep=""), width)
+
+
+# ---- its file
+
+
+BILL = ReportFile("quantize", "a quantization bill", "pellucid-quantization-bill")
+MOST_BYTES = 1 << 26
+
+
+def read_bill(path: Path) -> QuantizationBill:
+    """Returns the bill of a file; raises a FileError that names the damage."""
+    with validating(path):
+        data = parse_table(read_bytes(path, MOST_BYTES))
+    data = check_format(path, data, "quantization bill", BILL.format, VERSION)
+    with validating(path):
+        fields = {key: value for key, value in data.items() if key not in ("format", "version")}
+        bill: QuantizationBill = read_record(QuantizationBill, fields, "the bill")
+        return bill

@@ -14,13 +14,13 @@ from typing import Any
 
 from pellucid.base.arguments import check_function, check_int, check_list, check_path, check_text
 from pellucid.base.errors import ConfigError, PellucidError, TokenError, UsageError, unknown
+from pellucid.base.lazy import attach
 from pellucid.config.cost import Cost, cost_of_unembedding
 from pellucid.data.generated import stories as corpus
 from pellucid.data.sources.generated import HELD_OUT, STORIES
-from pellucid.evaluation.tokenizers.counts import NOTHING, TokenizationCounts, count_tokens
-from pellucid.evaluation.tokenizers.scripts import SCRIPTS
+from pellucid.evaluation.tokenizers.counts import NOTHING, SCRIPTS, TokenizationCounts, count_tokens
 from pellucid.formats.resolve import open_tokenizer, read_config
-from pellucid.report.report import Report, Reported
+from pellucid.report.report import Reported
 from pellucid.text.chunking import can_chunk, chunks
 from pellucid.text.corpus import Corpus
 from pellucid.text.corpus.bad_files import STOP
@@ -96,10 +96,8 @@ class TokenizerComparison(Reported):
             "tokenizers": [one.to_data() for one in self.tokenizers],
         }
 
-    def report(self) -> Report:
-        from pellucid.evaluation.tokenizers.report import report_comparison
 
-        return report_comparison(self)
+attach(TokenizerComparison, {"pellucid.evaluation.tokenizers.report": ("report",)})
 
 
 def _as_data(counts: TokenizationCounts) -> dict[str, Any]:

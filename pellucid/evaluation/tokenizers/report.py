@@ -8,13 +8,13 @@ import numpy as np
 
 from pellucid.base.columns import shorten
 from pellucid.base.formatting import format_bytes, format_count
-from pellucid.evaluation.tokenizers.counts import TokenizationCounts
-from pellucid.evaluation.tokenizers.scripts import SCRIPTS
+from pellucid.evaluation.tokenizers.counts import SCRIPTS, TokenizationCounts
 from pellucid.report.alt import describe
 from pellucid.report.diagram import Bars
 from pellucid.report.figure import NARROW, Figure, Section
 from pellucid.report.file import ReportFile
-from pellucid.report.report import Report, Table
+from pellucid.report.items import Table
+from pellucid.report.report import Report
 
 if TYPE_CHECKING:
     from pellucid.evaluation.tokenizers.compare import TokenizerComparison, TokenizerUse
@@ -35,7 +35,7 @@ REFUSES = (
 COMPARISON = ReportFile("tokenizer compare", "a comparison of tokenizers", "pellucid-tokenizer-comparison")
 
 
-def report_comparison(comparison: "TokenizerComparison") -> Report:
+def report(comparison: "TokenizerComparison") -> Report:
     """Returns a comparison as it is shown."""
     refusing = [one.name for one in comparison.tokenizers if one.total.refused_documents]
     refuses = [REFUSES.format(names=", ".join(refusing))] if refusing else []

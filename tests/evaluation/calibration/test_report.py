@@ -1,5 +1,7 @@
 """A calibration as it is shown: every setting is a row, what was fitted on what is said, bars are bins."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -88,3 +90,22 @@ def test_few_targets_and_equal_ones_can_be_drawn(count: int) -> None:
     calibration = measure_calibration("few", make_states(np.zeros((count, 1)), np.zeros(count)))
     report = report_calibrations([calibration, calibration])
     assert b"<svg" in write_svg(report.draw()) and "<svg" in report.to_html()  # type: ignore[misc]
+
+
+def test_the_file_has_the_bins_the_scores_and_the_steps() -> None:
+    calibration = measure_calibration("ten", ten_states(), bins=5, has_vector=True)
+    data = json.loads(report_calibrations([calibration]).to_json())
+    assert (data["format"], data["version"]) == ("pellucid-calibration", 1)
+    (found,) = data["calibrations"]
+    first = found["settings"][0]
+    assert first["ece"]["value"] == pytest.approx(calibration.before.ece.value)
+    counts, gap = np.array(first["equal_width"]["counts"]), np.array(first["equal_width"]["gap"])
+    assert (counts / counts.sum() * abs(gap)).sum() == pytest.approx(first["ece"]["value"])
+    assert found["newton_steps"][-1]["temperature"] == found["fitted_temperature"]
+    assert len(found["vector"]["bias"]) == 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_every_number_can_be_json(count: int) -> None:
+    calibration = measure_calibration("few", make_states(np.zeros((count, 1)), np.zeros(count)))
+    assert json.loads(report_calibrations([calibration], settings={"window": 8}).to_json())["window"] == 8

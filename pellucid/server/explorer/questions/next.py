@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from pellucid.base.errors import UsageError
-from pellucid.interpretability.logits.largest import find_largest
+from pellucid.interpretability.search import find_largest
 from pellucid.server.explorer.held_trace import HeldTrace
 from pellucid.server.explorer.labels import show_label
 from pellucid.server.explorer.question import Range
