@@ -93,11 +93,13 @@ def _draw_rows(table: Table) -> Iterator[str]:
     more = "<th></th>" if table.meanings else ""
     heads = "".join(f"<th>{_cell(name)}</th>" for name in head[1:])
     first = f'<th scope="col">{_cell(head[0])}</th>'
-    yield f'<div class="scroll"><table><thead><tr>{first}{heads}{more}</tr></thead><tbody>'
+    prose = ' class="prose"' if table.is_prose else ""
+    yield f'<div class="scroll"><table{prose}><thead><tr>{first}{heads}{more}</tr></thead><tbody>'
     for i, (first, *cells) in enumerate(rows[:MOST_ROWS]):
         label = table.labels[i] if table.labels else first
         kind = ' class="level"' if label.startswith(" ") else ""
-        numbers = "".join(f"<td>{_cell(cell)}</td>" for cell in cells)
+        longest = LONGEST_NOTE if table.is_prose else LONGEST_CELL
+        numbers = "".join(f"<td>{_cell(cell, longest)}</td>" for cell in cells)
         meaning = f'<td class="meaning">{_cell(table.meanings[i])}</td>' if table.meanings else ""
         wide = f' colspan="{len(head)}"' if not cells else ""
         yield f'<tr{kind}><th scope="row"{wide}>{_cell(label.strip())}</th>{numbers}{meaning}</tr>'
@@ -105,8 +107,8 @@ def _draw_rows(table: Table) -> Iterator[str]:
     yield from _count_more(len(rows))
 
 
-def _cell(text: str) -> str:
-    return escape_text(shorten(text, LONGEST_CELL))
+def _cell(text: str, longest: int = LONGEST_CELL) -> str:
+    return escape_text(shorten(text, longest))
 
 
 def _count_more(rows: int) -> Iterator[str]:

@@ -26,6 +26,8 @@ class Table:
     heading: str = ""
     """Above the table on a page."""
     meanings: Sequence[str] = ()
+    is_prose: bool = False
+    """Whether the cells are sentences: on a page they begin on the left, and are wrapped."""
     labels: Sequence[str] = ()
     """The first cells on a page, where they are others than in a terminal."""
 

@@ -192,7 +192,7 @@ class VerifyReport(Reported):
             ]
             for one in self.findings
         ]
-        table = Table([["verdict", "check", "claim", "measured"], *rows])
+        table = Table([["verdict", "check", "claim", "measured"], *rows], is_prose=True)
         messages = "\n\n".join(filter(None, (bug.message for bug in self.bugs)))
         return Report(
             "The checks of a model's numbers",

@@ -246,7 +246,7 @@ def _draw(bill: QuantizationBill) -> Iterator[Plot]:
         numbers = {int(one.pattern.split(".")[1]): 1e3 * one.kl.value for one in layers}
         yield _draw_curves(
             "KL with one layer quantized",
-            UNIT_NAME,
+            "0.001 nats",
             [_make_curve(LegendKey("a layer", LAYER_COLOR), numbers)],
         )
     if curves := list(_list_errors(bill)):
