@@ -58,11 +58,13 @@ def write_notebook(report: "Report") -> str:
     parts = [notebook.line(report.found)]
     for block in report.blocks:
         views = [item for item in block if isinstance(item, View)]
-        tables = [item.item for item in block if isinstance(item, OnPage) and isinstance(item.item, Table)]
+        shown = [item.item for item in block if isinstance(item, OnPage)]
+        tables = [item for item in shown if isinstance(item, Table)]
         parts += [
             notebook.branch(view.title, (notebook.line("\n".join(format_view(view))),)) for view in views
         ]
         parts += [notebook.table("", table.rows, "left") for table in tables]
+        parts += [notebook.line(text) for text in shown if isinstance(text, str)]
         if not views and not tables:
             parts.append(notebook.line("\n".join(format_blocks([block]))))
     return "".join(parts)
@@ -79,10 +81,17 @@ def _draw_item(item: Item, numbers: Iterator[int]) -> Iterator[str]:
     elif isinstance(item, View):
         yield from _draw_view(item, f"{item.kind}-{next(numbers)}")
     elif isinstance(item, OnPage):
-        yield from _draw_rows(item.item) if isinstance(item.item, Table) else item.item()
+        if isinstance(item.item, str):
+            yield from _draw_lines(item.item)
+        else:
+            yield from _draw_rows(item.item) if isinstance(item.item, Table) else item.item()
     elif item.is_on_page:
-        lines = escape_controls("\n".join(item.lines(PRE_WIDTH)))
-        yield f"<pre>{escape(lines)}</pre>"
+        yield from _draw_lines("\n".join(item.lines(PRE_WIDTH)))
+
+
+def _draw_lines(text: str) -> Iterator[str]:
+    if text:
+        yield f"<pre>{escape(escape_controls(text))}</pre>"
 
 
 def _draw_rows(table: Table) -> Iterator[str]:

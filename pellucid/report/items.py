@@ -81,9 +81,9 @@ class Lines:
 
 @dataclass(frozen=True)
 class OnPage:
-    """HTML for what a terminal cannot show, or a table in place of lines."""
+    """What a terminal cannot show, as HTML; or a table or text in place of lines, in a notebook too."""
 
-    item: Table | Callable[[], Iterable[str]]
+    item: Table | str | Callable[[], Iterable[str]]
 
 
 Item = str | Table | View | Lines | OnPage
