@@ -10,7 +10,6 @@ from pellucid.base.errors import UsageError
 from pellucid.base.names import asks_for_heads
 from pellucid.explanation import derive
 from pellucid.explanation.derive import Derivation, check_limits
-from pellucid.explanation.table import Slice
 from pellucid.explanation.trace import Trace
 from pellucid.explanation.tracing import read_trace, trace
 from pellucid.formats.resolve import is_run, resolve
@@ -19,6 +18,7 @@ from pellucid.text.prompts import Prompt
 
 if TYPE_CHECKING:
     from pellucid.explanation.shapes import Shapes
+    from pellucid.explanation.table import Slice
     from pellucid.generation.ledger.explain_token import TokenNumber
     from pellucid.generation.ledger.ledger import Ledger
     from pellucid.verification.runs.explain_run import RunNames, RunNumber
