@@ -233,7 +233,7 @@ def to_float(value: Any) -> float:
 
 def describe_int(least: float, most: float, found: int | None = None) -> str:
     """Returns what an integer must be, with the limit of 64 bits where `found` is beyond it."""
-    is_long = found is not None and not INT64[0] <= found <= INT64[1]
+    is_long = found is not None and (found < INT64[0] == least or found > INT64[1] == most)
     return f"a whole number{format_range(least, most)}{' of at most 64 bits' * is_long}"
 
 

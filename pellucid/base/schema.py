@@ -7,8 +7,8 @@ read here. A field says what its value may be; a refusal names the key, what it 
     rate.read("0.001", "optimizer.lr", text=True)                                           # 0.001
 
 A type is int, float, str, bool, a union, tuple[X, ...], tuple[X, Y], Sequence[X], Mapping[K, V], Literal,
-Any, a dataclass, or whatever has `read(value, path)`, such as a part. `Annotated[int, Range(0, 9)]` has bounds,
-`Annotated[str, Length(80)]` a length, `Annotated[str, OneOf("a", "b")]` choices.
+Any, a dataclass, or whatever has `read(value, path)`, such as a part. `Annotated[int, Range(0, 9)]` has
+bounds, `Annotated[str, Length(80)]` a length, `Annotated[str, OneOf("a", "b")]` choices.
 """
 
 import dataclasses
@@ -35,6 +35,7 @@ from pellucid.base.arguments import (
 from pellucid.base.errors import ConfigError, PellucidError, UsageError, show, unknown
 
 Made = TypeVar("Made")
+Function = TypeVar("Function", bound=Callable[..., Any])
 REQUIRED = inspect.Parameter.empty
 """The default of a field that must be given."""
 MOST_PROBLEMS = 10
@@ -46,14 +47,14 @@ _FLOAT = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]++)?")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", types.NoneType: "null"}
-_PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
+_PLURALS = {"a whole number": "whole numbers", "a finite number": "finite numbers", "a text": "texts"}
 
 
 class Range(NamedTuple):
     """The least and the largest value of a number; a float is finite, unless `most` is infinite."""
 
     least: float
-    most: float
+    most: float | None = None
 
 
 class Length(NamedTuple):
@@ -61,6 +62,12 @@ class Length(NamedTuple):
 
     most: int
     least: int = 0
+
+
+class Single(NamedTuple):
+    """A list of which one entry alone stands for the list."""
+
+    single: bool = True
 
 
 class OneOf:
@@ -91,6 +98,8 @@ class Field:
     """Whether None is a value."""
     single: bool = False
     """Whether a value that is not a list is a list of one."""
+    words: str = ""
+    """What a value must be, where the type does not say it."""
     meaning: str = ""
     example: Any = None
     then: Callable[[Any, str], Any] | None = None
@@ -151,9 +160,8 @@ class Field:
         if hasattr(kind, "read"):
             return kind.read(value, path)
         if hasattr(kind, "__dataclass_fields__"):
-            if isinstance(value, kind):
-                return value
-            return read(fields_of(kind), value, path, kind, path=path, text=text)
+            given = vars(value) if isinstance(value, kind) else value
+            return read(fields_of(kind), given, path, kind, path=path, text=text)
         if _is_table(origin):
             return self._read_table(value, path, text)
         return self._read_scalar(_parse(kind, value) if text else value, path)
@@ -182,22 +190,22 @@ class Field:
         """Returns the value in the first type that has it; a text last where a number is a text as well."""
         for option in sorted(get_args(self.type), key=lambda one: text and one is str):
             try:
-                return dataclasses.replace(self, type=option, then=None).read(value, path, text)
+                return to_field(option).read(value, path, text)
             except UsageError as refusal:
                 if refusal.path != path:  # what is wrong is inside it
                     raise
         raise self._refuse(value, path)
 
     def _read_list(self, value: Any, path: str, text: bool) -> Any:
-        if text and isinstance(value, str) and value.startswith("["):
+        make, kinds = tuple if get_origin(self.type) is tuple else list, get_args(self.type) or (Any,)
+        if text and isinstance(value, str) and value.startswith(("[", "{")):
             value = _parse_json(value)
         if self.single and not _is_list(value):
-            value = [value]
+            return make([to_field(kinds[0]).read(value, path, text)])
         if not _is_list(value):
             raise self._refuse(value, path)
         self._check_length(value, path, "entries")
         entries = sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
-        make, kinds = tuple if get_origin(self.type) is tuple else list, get_args(self.type) or (Any,)
         if len(kinds) > 1 and kinds[-1] is not Ellipsis:
             if len(entries) != len(kinds):
                 raise self._refuse(value, path)
@@ -270,22 +278,38 @@ class Field:
         return found | ({} if self.is_required else {"default": self.default})
 
 
-@functools.cache
+def cached(function: Function) -> Function:
+    """Returns the function with a memory of its results; unlike `functools.cache` it keeps its signature."""
+    return functools.cache(function)  # type: ignore[return-value]
+
+
+@cached
 def to_field(kind: Any) -> Field:
     """Returns the field of a type, without a name."""
     return Field("", kind)
 
 
-@functools.cache
+@cached
 def fields_of(kind: Any) -> tuple[Field, ...]:
     """Returns the fields of a dataclass; what one says beyond its type is in its metadata.
 
     >>> [field.name for field in fields_of(Field)][:3]
     ['name', 'type', 'default']
     """
+    found = []
+    for entry in dataclasses.fields(kind):
+        more = {key: value for key, value in entry.metadata.items() if key in Field.__dataclass_fields__}
+        found.append(
+            Field(**{"name": entry.name, "type": entry.type, "default": _find_default(entry)} | more)
+        )
+    return tuple(found)
+
+
+def fields_with(kind: Any, readers: Mapping[str, Callable[[Any, str], Any]]) -> tuple[Field, ...]:
+    """Returns the fields of a dataclass, of which some are read by a function of the value and its path."""
     return tuple(
-        Field(entry.name, entry.type, _find_default(entry), **entry.metadata)
-        for entry in dataclasses.fields(kind)
+        dataclasses.replace(field, type=Any, then=readers[field.name]) if field.name in readers else field
+        for field in fields_of(kind)
     )
 
 
@@ -295,7 +319,7 @@ def _find_default(entry: "dataclasses.Field[Any]") -> Any:
     return REQUIRED if entry.default is dataclasses.MISSING else entry.default
 
 
-@functools.cache
+@cached
 def fields_of_signature(function: Callable[..., Any], skip: int = 0) -> tuple[Field, ...]:
     """Returns the parameters of a function after the first `skip`; `X | None` is an optional X. A name that
     Python reserves, such as `from`, stands with an underscore in the signature.
@@ -329,7 +353,8 @@ def read(
     """Returns `make(**values)` of a table. Every key is a field, and every field without a default is given;
     all that is wrong is said at once.
 
-    `what` names the table in messages ("a recipe"), `path` is the key under which it stands ("train").
+    `what` names the table in messages ("a recipe"), `path` is the key under which it stands ("train"), or
+    what else stands before a key in messages ("a.jsonl, line 3: ").
 
     >>> read([Field("warmup", int), Field("floor", float, 0.1)], {"warmup": 100, "floor": 0}, "a schedule")
     {'warmup': 100, 'floor': 0.0}
@@ -342,10 +367,11 @@ def read(
     known = {field.name: field for field in fields}
     values, problems = {}, list[Exception]()
     for key, value in check_table(given, what, error).items():
-        place = f"{path}.{key}" if path else str(key)
+        place = f"{path}.{key}" if path and path[-1] != " " else f"{path}{key}"
         try:
             if key not in known:
-                raise UsageError(unknown(f"a key of {what}", key, known))
+                lacks = f"{what} has no keys: omit {show(key)}."
+                raise UsageError(unknown(f"a key of {what}", key, known) if known else lacks, path=place)
             values[key] = known[key].read(value, place, text, error)
         except (PellucidError, error) as refusal:
             problems.append(_name(refusal, place, error))
@@ -368,18 +394,21 @@ def check_table(given: Any, what: str, error: Any = UsageError) -> Mapping[Any, 
     return given
 
 
-def check(record: Any, what: str, path: str = "", error: Any = ConfigError) -> None:
+def check(record: Any, fields: Iterable[Field], what: str, path: str = "", error: Any = ConfigError) -> None:
     """Reads each field of a frozen dataclass in its place."""
-    kind: Any = type(record)
-    values: dict[str, Any] = read(fields_of(kind), vars(record), what, path=path, error=error)
+    values: dict[str, Any] = read(fields, vars(record), what, path=path, error=error)
     for name, value in values.items():
         object.__setattr__(record, name, value)
 
 
 def _name(refusal: Exception, path: str, error: Any) -> Exception:
     """Returns the refusal as an error of the class that the caller raises, with the path that is wrong."""
-    found: Exception = refusal if isinstance(refusal, error) else error(str(refusal))
-    found.path = getattr(refusal, "path", "") or path  # type: ignore[attr-defined]
+    known = getattr(refusal, "path", "")
+    names_it = known or str(refusal).startswith(path)
+    found: Exception = refusal
+    if not isinstance(refusal, error):
+        found = error(str(refusal) if names_it else f"{path}: {refusal}")
+    found.path = known or path  # type: ignore[attr-defined]
     return found
 
 
@@ -393,6 +422,8 @@ def describe(field: Field) -> str:
     """
     kind, (least, most) = get_origin(field.type) or field.type, field.bounds
     of_length = "" if field.most is None else f" of {_format_length(least, most)}"
+    if field.words:
+        return field.words
     if field.choices:
         return f"one of {', '.join(map(show_choice, field.choices))}"
     if kind in _UNIONS:
@@ -405,12 +436,23 @@ def describe(field: Field) -> str:
         inner = get_args(field.type) or (Any,)
         if len(inner) > 1 and inner[-1] is not Ellipsis:
             return f"a list of {len(inner)} values"
-        plural = _PLURALS.get(to_field(inner[0]).type, "entries" if of_length else "")
-        return f"a list{of_length or ' of' * bool(plural)} {plural}".rstrip()
+        plural, each = _describe_entries(inner[0])
+        return f"a list{of_length or ' of'} {plural}{each}" if of_length or plural != "entries" else "a list"
     if _is_table(kind):
-        return f"a table{of_length} entries" if of_length else "a table"
-    words = {bool: "true or false", types.NoneType: "null", str: "a text"}
+        each = _describe_entries((*get_args(field.type), Any, Any)[1])[1]
+        return f"a table{of_length} entries{each}" if of_length else f"a table{each}"
+    words = {bool: "true or false", types.NoneType: "null", str: "a text", Any: "any value"}
     return words.get(kind, f"a {getattr(kind, '__name__', kind)}") + (of_length and f"{of_length} characters")
+
+
+def _describe_entries(kind: Any) -> tuple[str, str]:
+    """Returns the entries of a list in words, and their bounds: "texts", ", each of 1 to 80 characters"."""
+    words = describe(to_field(kind))
+    for one, several in _PLURALS.items():
+        if words.startswith(one) and " or " not in words:
+            bounds = words.removeprefix(one)
+            return several, f", each{bounds}" if bounds else ""
+    return "entries", ""
 
 
 def show_choice(value: Any) -> str:

@@ -20,6 +20,7 @@ from pellucid.base.schema import (
     describe,
     fields_of,
     fields_of_signature,
+    is_id,
     read,
     to_field,
 )
@@ -200,10 +201,10 @@ def test_a_text_that_is_not_a_whole_number_is_refused(text: str) -> None:
 
 def test_a_dataclass_is_checked_in_its_place() -> None:
     record = Outer("a", 2, inner=Inner(3))
-    check(record, "a thing")
+    check(record, fields_of(Outer), "a thing")
     assert type(record.rate) is float
     with pytest.raises(ConfigError, match=r"^2 errors in a thing"):
-        check(Outer(5, "x"), "a thing")  # type: ignore[arg-type]
+        check(Outer(5, "x"), fields_of(Outer), "a thing")  # type: ignore[arg-type]
 
 
 def test_the_parameters_of_a_function_are_fields() -> None:
@@ -235,3 +236,7 @@ def test_the_parameters_of_a_function_are_fields() -> None:
 def test_what_a_value_must_be_is_said_in_words(one: Field, words: str) -> None:
     assert describe(one) == words
     json.dumps(one.schema())
+
+
+def test_digits_are_an_id() -> None:
+    assert is_id("7") and not is_id("-7") and not is_id("") and not is_id(7) and not is_id("9" * 4000)
