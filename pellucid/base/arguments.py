@@ -250,4 +250,6 @@ def format_range(least: float, most: float) -> str:
 
 
 def _format_limit(limit: float) -> str:
+    if isinstance(limit, float) and abs(limit) >= 1e15:
+        return f"{limit:g}"
     return f"{int(limit) if limit == int(limit) else limit:,}"
