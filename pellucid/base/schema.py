@@ -40,6 +40,7 @@ REQUIRED = inspect.Parameter.empty
 """The default of a field that must be given."""
 MOST_PROBLEMS = 10
 """Errors of one table that are listed."""
+_SCALARS = (int, float, bool, str)
 _UNIONS = (Union, types.UnionType)
 _LISTS = (tuple, list, Sequence)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
@@ -104,6 +105,8 @@ class Field:
     example: Any = None
     then: Callable[[Any, str], Any] | None = None
     """What the field says beyond its type: takes the value and its path, and returns or refuses it."""
+    bounds: tuple[float, float] = dataclasses.field(init=False, repr=False, compare=False)
+    """The least and the largest value or length."""
 
     def __post_init__(self) -> None:
         kind, *marks = get_args(self.type) if get_origin(self.type) is Annotated else [self.type]
@@ -117,16 +120,13 @@ class Field:
             found |= {"type": str, "choices": get_args(kind)}
         for name, value in found.items():
             object.__setattr__(self, name, value)
+        least, most = INT64 if self.type is int else (-math.inf, math.inf)
+        bounds = (least if self.least is None else self.least, most if self.most is None else self.most)
+        object.__setattr__(self, "bounds", bounds)
 
     @property
     def is_required(self) -> bool:
         return self.default is REQUIRED
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The least and the largest value or length."""
-        least, most = INT64 if self.type is int else (-math.inf, math.inf)
-        return (least if self.least is None else self.least, most if self.most is None else self.most)
 
     def read(self, value: Any, path: str = "", text: bool = False, error: Any = UsageError) -> Any:
         """Returns the value in the field's type; raises an error that names its path.
@@ -137,7 +137,12 @@ class Field:
         if value is None and self.optional:
             return None
         try:
-            found = (self._choose if self.choices else self._convert)(value, path, text)
+            if self.choices:
+                found = self._choose(value, path, text)
+            elif self.type in _SCALARS:
+                found = self._read_scalar(_parse(self.type, value) if text else value, path)
+            else:
+                found = self._convert(value, path, text)
             return found if self.then is None else self.then(found, path)
         except PellucidError as refusal:
             raise _name(refusal, path, error) from None
@@ -153,27 +158,27 @@ class Field:
         kind, origin = self.type, get_origin(self.type) or self.type
         if kind is Any:
             return value
+        if hasattr(kind, "read"):
+            return kind.read(value, path)
         if origin in _UNIONS:
             return self._read_union(value, path, text)
         if origin in _LISTS:
             return self._read_list(value, path, text)
-        if hasattr(kind, "read"):
-            return kind.read(value, path)
         if hasattr(kind, "__dataclass_fields__"):
             given = vars(value) if isinstance(value, kind) else value
             return read(fields_of(kind), given, path, kind, path=path, text=text)
         if _is_table(origin):
             return self._read_table(value, path, text)
-        return self._read_scalar(_parse(kind, value) if text else value, path)
+        return self._read_scalar(value, path)
 
     def _read_scalar(self, value: Any, path: str) -> Any:
         kind, (least, most) = self.type, self.bounds
         found: Any
         if kind is int:
-            found = to_int(value)
+            found = value if type(value) is int else to_int(value)
             fits = found is not None and least <= found <= most
         elif kind is float:
-            found = to_float(value)
+            found = value if type(value) is float else to_float(value)
             fits = least <= found <= most and (self.most == math.inf or math.isfinite(found))
         else:
             found = bool(value) if is_bool(value) else value
@@ -204,12 +209,13 @@ class Field:
             return make([to_field(kinds[0]).read(value, path, text)])
         if not _is_list(value):
             raise self._refuse(value, path)
-        self._check_length(value, path, "entries")
+        if self.least is not None or self.most is not None:
+            self._check_length(value, path, "entries")
         entries = sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
         if len(kinds) > 1 and kinds[-1] is not Ellipsis:
             if len(entries) != len(kinds):
                 raise self._refuse(value, path)
-        elif to_field(kinds[0])._has(entries):
+        elif entries and type(entries[0]) in (int, float) and to_field(kinds[0])._has(entries):
             return make(entries)
         else:
             kinds = (kinds[0],) * len(entries)
@@ -217,11 +223,11 @@ class Field:
         return make(to_field(kind).read(entry, f"{path}[{i}]", text) for i, (kind, entry) in enumerate(rows))
 
     def _has(self, entries: list[Any]) -> bool:
-        """Returns whether all are Python's own integers within bounds, without a look at each."""
-        if self.type is not int or not entries or any(type(one) is not int for one in entries):
+        """Returns whether all are Python's own numbers within bounds, without a reading of each."""
+        if self.type not in (int, float) or not all(type(one) is self.type for one in entries):
             return False
         least, most = self.bounds
-        return bool(least <= min(entries) and max(entries) <= most)
+        return all(map(math.isfinite, entries)) and bool(least <= min(entries) and max(entries) <= most)
 
     def _read_table(self, value: Any, path: str, text: bool) -> dict[Any, Any]:
         if text and isinstance(value, str):
@@ -229,7 +235,9 @@ class Field:
         if not isinstance(value, Mapping):
             raise self._refuse(value, path)
         self._check_length(value, path, "entries")
-        key_type, value_type = get_args(self.type) or (str, Any)
+        if not get_args(self.type):
+            return dict(value)
+        key_type, value_type = get_args(self.type)
         found: dict[Any, Any] = {}
         for key, entry in value.items():
             name = int(key) if key_type is not str and is_id(key) else key
@@ -366,7 +374,9 @@ def read(
     """
     known = {field.name: field for field in fields}
     values, problems = {}, list[Exception]()
-    for key, value in check_table(given, what, error).items():
+    if not isinstance(given, Mapping):
+        raise error(f"{what} must be a table of keys, not {show(given)}.")
+    for key, value in given.items():
         place = f"{path}.{key}" if path and path[-1] != " " else f"{path}{key}"
         try:
             if key not in known:
@@ -375,7 +385,7 @@ def read(
             values[key] = known[key].read(value, place, text, error)
         except (PellucidError, error) as refusal:
             problems.append(_name(refusal, place, error))
-    needed = [field.name for field in known.values() if field.is_required]
+    needed = [field.name for field in known.values() if field.default is REQUIRED]
     if missing := [name for name in needed if name not in given]:
         problems.append(error(f"{what} needs {', '.join(needed)}; missing: {', '.join(missing)}."))
     if len(problems) > 1:
@@ -385,13 +395,6 @@ def read(
     if problems:
         raise problems[0]
     return make(**values)
-
-
-def check_table(given: Any, what: str, error: Any = UsageError) -> Mapping[Any, Any]:
-    """Returns a table of keys; anything else is refused."""
-    if not isinstance(given, Mapping):
-        raise error(f"{what} must be a table of keys, not {show(given)}.")
-    return given
 
 
 def check(record: Any, fields: Iterable[Field], what: str, path: str = "", error: Any = ConfigError) -> None:

@@ -14,6 +14,9 @@ from pellucid.config import ModelConfig
 from pellucid.formats.pretrained import Pretrained, Provenance, shape_mismatch
 from pellucid.text.word_level import WordTokenizer
 
+TABLES = (Field("config", Any), Field("words", Any, None), Field("weights", Any, None))
+"""The tables of a model; what they hold is read below."""
+
 
 def read(name: str, text: str) -> Pretrained:
     """Returns the model of a TOML text; `name` is its path, or a preset's name."""
@@ -40,8 +43,7 @@ def parse(name: str, text: str) -> dict[str, Any]:
 
 def read_config(name: str, data: dict[str, Any]) -> ModelConfig:
     """Returns the config of a parsed TOML model; it need not have weights."""
-    tables = Field("config", dict), Field("words", Any, None), Field("weights", Any, None)
-    schema.read(tables, data, name, path=f"{name}: ", error=FileError)
+    schema.read(TABLES, data, name, path=f"{name}: ", error=FileError)
     try:
         return ModelConfig.from_dict(data["config"])
     except ConfigError as error:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from pellucid.base import registry, schema
 from pellucid.base.errors import ConfigError, show
-from pellucid.base.schema import Field, cached, fields_of
+from pellucid.base.schema import REQUIRED, Field, cached, fields_of
 
 Shapes = dict[str, tuple[int, ...]]
 """Parameter shapes by name."""
@@ -100,7 +100,8 @@ class Part:
             )
         part = find(cls.family, settings["kind"], field)
         values = {key: value for key, value in settings.items() if key != "kind"}
-        part._check_required(values, field)
+        if any(one.default is REQUIRED and one.name not in values for one in settings_of(part)):
+            raise part._lacks_settings(values, field)
         name = f"{field} {part.kind!r}"
         made: Any = schema.read(settings_of(part), values, name, part, path=f"{name}: ", error=ConfigError)
         return made  # type: ignore[no-any-return]
@@ -121,15 +122,15 @@ class Part:
         }
 
     @classmethod
-    def _check_required(cls, values: Mapping[str, Any], field: str) -> None:
-        """Raises a ConfigError if a setting without a default is missing, with a line that would work."""
+    def _lacks_settings(cls, values: Mapping[str, Any], field: str) -> ConfigError:
+        """Returns the error of settings that are missing, with a line that would work."""
         required = cls.required_settings()
-        if missing := [name for name in required if name not in values]:
-            shown = "".join(f", {name} = {values.get(name, value)}" for name, value in required.items())
-            raise ConfigError(
-                f"{field} {cls.kind!r} needs {' and '.join(missing)}: write for example "
-                f'{field} = {{ kind = "{cls.kind}"{shown} }}.'
-            )
+        missing = [name for name in required if name not in values]
+        shown = "".join(f", {name} = {values.get(name, value)}" for name, value in required.items())
+        return ConfigError(
+            f"{field} {cls.kind!r} needs {' and '.join(missing)}: write for example "
+            f'{field} = {{ kind = "{cls.kind}"{shown} }}.'
+        )
 
     def __post_init__(self) -> None:
         name = f"{self.family} {self.kind!r}"

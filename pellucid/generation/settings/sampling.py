@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from pellucid.base.arguments import check_int, check_list, check_one_of, check_type
 from pellucid.base.errors import TokenError, UsageError
-from pellucid.base.schema import check_table, read
+from pellucid.base.schema import read
 from pellucid.generation.settings.conflicts import drop_conflicts, find_conflicts
 from pellucid.generation.settings.foreign_keys import read_generation, suggest_key
 from pellucid.generation.settings.table import CONTEXT_RULES as CONTEXT_RULES
@@ -145,7 +145,7 @@ DEFAULTS: dict[str, Any] = {
 def read_settings(table: Any, path: str = "", error: type[Exception] = UsageError) -> dict[str, Any]:
     """Returns the settings of a table by their names here, as the record holds them."""
     what = path or "the sampling settings"
-    for key, value in check_table(table, what, error).items():
+    for key, value in table.items() if isinstance(table, Mapping) else ():
         if key not in SETTINGS and (hint := suggest_key(key, value)):
             raise error(hint)
     return read(SETTINGS.values(), table, what, path=path, error=error)

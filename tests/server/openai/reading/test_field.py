@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pellucid.base.errors import UsageError
-from pellucid.server.openai.fields import get_fields, field
+from pellucid.server.openai.fields import field, get_fields
 from pellucid.server.openai.reading.field import IDS, MOST_IDS, index_fields, read_object, read_prompts
 
 
