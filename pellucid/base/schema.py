@@ -205,9 +205,12 @@ class Field:
         make, kinds = tuple if get_origin(self.type) is tuple else list, get_args(self.type) or (Any,)
         if text and isinstance(value, str) and value.startswith(("[", "{")):
             value = _parse_json(value)
-        if self.single and not _is_list(value):
+        is_list = (
+            isinstance(value, list | tuple | set | frozenset | range) or getattr(value, "ndim", None) == 1
+        )
+        if self.single and not is_list:
             return make([to_field(kinds[0]).read(value, path, text)])
-        if not _is_list(value):
+        if not is_list:
             raise self._refuse(value, path)
         if self.least is not None or self.most is not None:
             self._check_length(value, path, "entries")
@@ -381,7 +384,7 @@ def read(
         try:
             if key not in known:
                 lacks = f"{what} has no keys: omit {show(key)}."
-                raise UsageError(unknown(f"a key of {what}", key, known) if known else lacks, path=place)
+                raise at(place, UsageError(unknown(f"a key of {what}", key, known) if known else lacks))
             values[key] = known[key].read(value, place, text, error)
         except (PellucidError, error) as refusal:
             problems.append(_name(refusal, place, error))
@@ -404,6 +407,12 @@ def check(record: Any, fields: Iterable[Field], what: str, path: str = "", error
         object.__setattr__(record, name, value)
 
 
+def at(path: str, refusal: Exception) -> Exception:
+    """Returns the refusal with the path of the value that is wrong."""
+    refusal.path = path  # type: ignore[attr-defined]
+    return refusal
+
+
 def _name(refusal: Exception, path: str, error: Any) -> Exception:
     """Returns the refusal as an error of the class that the caller raises, with the path that is wrong."""
     known = getattr(refusal, "path", "")
@@ -411,8 +420,7 @@ def _name(refusal: Exception, path: str, error: Any) -> Exception:
     found: Exception = refusal
     if not isinstance(refusal, error):
         found = error(str(refusal) if names_it else f"{path}: {refusal}")
-    found.path = known or path  # type: ignore[attr-defined]
-    return found
+    return at(known or path, found)
 
 
 def describe(field: Field) -> str:
@@ -483,11 +491,6 @@ def _parse_json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _is_list(value: Any) -> bool:
-    """Returns whether it lists its entries: a list, a tuple, a set, a range, or an array with one axis."""
-    return isinstance(value, list | tuple | set | frozenset | range) or getattr(value, "ndim", None) == 1
 
 
 def _is_table(kind: Any) -> bool:
