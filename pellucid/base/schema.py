@@ -8,7 +8,8 @@ read here. A field says what its value may be; a refusal names the key, what it 
 
 A type is int, float, str, bool, a union, tuple[X, ...], tuple[X, Y], Sequence[X], Mapping[K, V], Literal,
 Any, a dataclass, or whatever has `read(value, path)`, such as a part. `Annotated[int, Range(0, 9)]` has
-bounds, `Annotated[str, Length(80)]` a length, `Annotated[str, OneOf("a", "b")]` choices.
+bounds, `Annotated[str, Length(80)]` a length, `Annotated[str, OneOf("a", "b")]` choices; a function in
+it is what the field says beyond its type.
 """
 
 import dataclasses
@@ -114,6 +115,8 @@ class Field:
         for mark in marks:
             if isinstance(mark, OneOf):
                 found["choices"] = mark.choices
+            elif callable(mark):
+                found["then"] = mark
             else:
                 found |= mark._asdict()
         if get_origin(kind) is Literal:
@@ -187,8 +190,6 @@ class Field:
             raise self._refuse(value, path)
         if kind is str:
             self._check_length(found, path, "characters")
-            if not found.isascii() and _SURROGATE.search(found):
-                raise UsageError(f"{path} must be a text that UTF-8 can write, not {show(found)}.")
         return found
 
     def _read_union(self, value: Any, path: str, text: bool) -> Any:
@@ -260,7 +261,7 @@ class Field:
         hint = f": use {value:.0f}" if is_whole and abs(value) < INT64[1] else ""
         wanted = describe_int(*self.bounds, to_int(value)) if self.type is int else describe(self)
         if isinstance(self.example, list | dict):
-            wanted += f" such as {show(self.example)}"
+            wanted += f", such as {show(self.example)}"
         return UsageError(f"{path} must be {wanted}, not {show(value)}{hint}.")
 
     def schema(self) -> dict[str, Any]:
@@ -495,6 +496,13 @@ def _parse_json(text: str) -> Any:
 
 def _is_table(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Mapping)
+
+
+def check_utf8(value: str, path: str) -> str:
+    """Returns a text that has no half of a surrogate pair."""
+    if not value.isascii() and _SURROGATE.search(value):
+        raise UsageError(f"{path} must be a text that UTF-8 can write, not {show(value)}.")
+    return value
 
 
 def is_id(value: Any) -> bool:

@@ -57,8 +57,8 @@ class RequestField(Field):
         try:
             return super().read(value, path, text, error)
         except UsageError as refusal:
-            if self.setting:
-                refusal.path = refusal.path.partition("[")[0]
+            if self.setting and self.inner is None:
+                refusal.path = path
             raise
 
     def is_neutral(self, value: Any, body: Mapping[str, Any]) -> bool:
