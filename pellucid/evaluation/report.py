@@ -25,7 +25,7 @@ from pellucid.evaluation.rows import (
 )
 from pellucid.report.file import ReportFile
 from pellucid.report.html import draw_plots
-from pellucid.report.items import Item, Lines, OnPage, Table
+from pellucid.report.items import Item, Lines, OnPage, ReportTable
 from pellucid.report.page import escape_text, read_style
 from pellucid.report.report import Report
 from pellucid.report.surprisal import draw_legend, draw_token, read_token_style
@@ -57,13 +57,13 @@ def _list_blocks(evaluation: Evaluation) -> Iterator[list[Item]]:
         yield [Lines(lambda width: wrap(data, width))]
         rows = list(make_figure_rows(evaluation))
         cells, meanings = [[row.label, *row.cells] for row in rows], [row.meaning for row in rows]
-        yield [Table([heads, *cells], most=24, meanings=meanings)]
+        yield [ReportTable([heads, *cells], most=24, meanings=meanings)]
         if sources := list(make_source_rows(evaluation)):
             labels = [_name_source(first) for first, *_ in sources[1:]]
-            yield [Table(sources, most=24, heading="By source", labels=labels)]
+            yield [ReportTable(sources, most=24, heading="By source", labels=labels)]
     if rows := list(make_task_rows(evaluation)):
         cells, meanings = [[row.label, *row.cells] for row in rows], [row.meaning for row in rows]
-        yield [Table([heads, *cells], first=40, most=24, heading="Tasks", meanings=meanings)]
+        yield [ReportTable([heads, *cells], first=40, most=24, heading="Tasks", meanings=meanings)]
     yield list(describe_differences(evaluation))
     yield list(evaluation.notes())
     yield list(describe_tasks(evaluation))

@@ -66,7 +66,7 @@ class ReportFile:
 
 FIGURE = ReportFile("plot", "a picture", endings=PICTURES)
 ANY = ReportFile("report", "a report", "pellucid-report")
-"""The files of a report that is no verb's own."""
+"""The files of a report that no command writes."""
 
 
 def save(report: "Report", path: Path, force: bool = False) -> None:

@@ -14,7 +14,7 @@ from pellucid.report.alt import describe
 from pellucid.report.chart import Chart, LegendKey
 from pellucid.report.diagram import Grid
 from pellucid.report.figure import Figure, Plot, Section, make_figure
-from pellucid.report.items import Item, OnPage, Table, View, ViewTable
+from pellucid.report.items import Item, OnPage, ReportTable, View, ViewTable
 from pellucid.report.page import FOLDER, escape_text, make_page, read_style
 from pellucid.report.page_colors import BRIGHT
 from pellucid.report.svg import ZOOM, has_name, plot_marks, tile
@@ -59,7 +59,7 @@ def write_notebook(report: "Report") -> str:
     for block in report.blocks:
         views = [item for item in block if isinstance(item, View)]
         shown = [item.item for item in block if isinstance(item, OnPage)]
-        tables = [item for item in shown if isinstance(item, Table)]
+        tables = [item for item in shown if isinstance(item, ReportTable)]
         parts += [
             notebook.branch(view.title, (notebook.line("\n".join(format_view(view))),)) for view in views
         ]
@@ -76,7 +76,7 @@ def write_notebook(report: "Report") -> str:
 def _draw_item(item: Item, numbers: Iterator[int]) -> Iterator[str]:
     if isinstance(item, str):
         yield f'<p class="faint">{escape_text(shorten(item, LONGEST_NOTE))}</p>'
-    elif isinstance(item, Table):
+    elif isinstance(item, ReportTable):
         yield from _draw_rows(item)
     elif isinstance(item, View):
         yield from _draw_view(item, f"{item.kind}-{next(numbers)}")
@@ -84,7 +84,7 @@ def _draw_item(item: Item, numbers: Iterator[int]) -> Iterator[str]:
         if isinstance(item.item, str):
             yield from _draw_lines(item.item)
         else:
-            yield from _draw_rows(item.item) if isinstance(item.item, Table) else item.item()
+            yield from _draw_rows(item.item) if isinstance(item.item, ReportTable) else item.item()
     elif item.is_on_page:
         yield from _draw_lines("\n".join(item.lines(PRE_WIDTH)))
 
@@ -94,7 +94,7 @@ def _draw_lines(text: str) -> Iterator[str]:
         yield f"<pre>{escape(escape_controls(text))}</pre>"
 
 
-def _draw_rows(table: Table) -> Iterator[str]:
+def _draw_rows(table: ReportTable) -> Iterator[str]:
     """Yields a table with headings in its first cells; one after a space belongs to the row above it."""
     if table.heading:
         yield f"<h2>{escape_text(table.heading)}</h2>"

@@ -12,7 +12,7 @@ Entry = str | int | float | None
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Rows of text under a first one with the names of the columns; a row of one cell is a heading.
 
     In a terminal the first column has at most `first` columns and the others `most`; those that do not fit
@@ -83,8 +83,8 @@ class Lines:
 class OnPage:
     """What a terminal cannot show, as HTML; or a table or text in place of lines, in a notebook too."""
 
-    item: Table | str | Callable[[], Iterable[str]]
+    item: ReportTable | str | Callable[[], Iterable[str]]
 
 
-Item = str | Table | View | Lines | OnPage
+Item = str | ReportTable | View | Lines | OnPage
 """A part of a report; a text is a note, which is wrapped."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pellucid.base.columns import format_columns, shorten, wrap
 from pellucid.base.formatting import escape_controls
-from pellucid.report.items import Entry, Item, Line, Lines, Table, View, ViewTable
+from pellucid.report.items import Entry, Item, Line, Lines, ReportTable, View, ViewTable
 
 MOST_ROWS = 30
 """Rows of a view's table that are printed; all are in the data."""
@@ -26,14 +26,14 @@ def format_blocks(blocks: Iterable[Sequence[Item]], width: int = 80) -> Iterator
 def _format_item(item: Item, width: int) -> Iterable[str]:
     if isinstance(item, str):
         return [item] if isinstance(item, Line) else wrap(item, width)
-    if isinstance(item, Table):
+    if isinstance(item, ReportTable):
         return _format_columns(item, width)
     if isinstance(item, View):
         return format_view(item, width)
     return item.lines(width) if isinstance(item, Lines) else ()
 
 
-def _format_columns(table: Table, width: int) -> Iterator[str]:
+def _format_columns(table: ReportTable, width: int) -> Iterator[str]:
     rows, headings = list[Sequence[str]](), dict[str, str]()
     for row in table.rows:
         if len(row) == 1:  # a heading has its own line, and so may be longer than the column

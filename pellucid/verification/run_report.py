@@ -10,7 +10,7 @@ from typing import Any
 from pellucid.base import notebook
 from pellucid.base.formatting import format_number, pluralize
 from pellucid.reference.op import Index
-from pellucid.report.items import Line, Lines, OnPage, Table
+from pellucid.report.items import Line, Lines, OnPage, ReportTable
 from pellucid.report.report import Report, Reported
 from pellucid.verification.mismatch import Mismatch
 from pellucid.verification.verdict import Finding, Verdict
@@ -211,7 +211,7 @@ class RunReport(Reported):
             first,
             [
                 [Lines(lambda width: [first]), Lines(lambda width: more, is_on_page=bool(more))],
-                [OnPage(Table([["value", "verdict", "error"], *rows]))],
+                [OnPage(ReportTable([["value", "verdict", "error"], *rows]))],
             ],
             to_data=self.to_data,
         )

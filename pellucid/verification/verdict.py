@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from pellucid.base.formatting import escape_controls, pluralize
-from pellucid.report.items import Lines, OnPage, Table
+from pellucid.report.items import Lines, OnPage, ReportTable
 from pellucid.report.report import Report, Reported
 
 
@@ -191,7 +191,7 @@ class VerifyReport(Reported):
             ]
             for one in self.findings
         ]
-        table = Table([["verdict", "check", "claim", "measured"], *rows], is_prose=True)
+        table = ReportTable([["verdict", "check", "claim", "measured"], *rows], is_prose=True)
         messages = "\n\n".join(filter(None, (bug.message for bug in self.bugs)))
         return Report(
             "The checks of a model's numbers",

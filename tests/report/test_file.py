@@ -9,7 +9,7 @@ import pytest
 from pellucid.base.errors import FileError, UsageError
 from pellucid.report.figure import Figure, group_plots
 from pellucid.report.file import ReportFile
-from pellucid.report.items import Table
+from pellucid.report.items import ReportTable
 from pellucid.report.report import Report
 from tests.report.full_view import FULL
 
@@ -17,7 +17,7 @@ FILE = ReportFile("check", "a file of a check", "pellucid-check")
 REPORT = Report(
     "a check",
     "One is found.",
-    [["a note"], [Table([["", "a"], ["loss", "1.25"]])], [FULL]],
+    [["a note"], [ReportTable([["", "a"], ["loss", "1.25"]])], [FULL]],
     FILE,
     lambda: {"loss": 1.25},
     lambda: Figure("a check", group_plots(FULL.plots)),

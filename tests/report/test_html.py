@@ -9,7 +9,7 @@ import numpy as np
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
 from pellucid.report.diagram import Grid
 from pellucid.report.html import MOST_ROWS, draw_plots
-from pellucid.report.items import OnPage, Table
+from pellucid.report.items import OnPage, ReportTable
 from pellucid.report.report import Report
 from tests.report.full_view import FULL
 
@@ -30,7 +30,7 @@ class Tags(HTMLParser):
 
 def test_a_page_is_well_formed_and_shows_no_text_as_markup() -> None:
     rows = [["", "a"], *([f"row {i} <b>", "1"] for i in range(MOST_ROWS + 2))]
-    table = Table(rows, heading="<i>", meanings=["<u>"] * (MOST_ROWS + 2))
+    table = ReportTable(rows, heading="<i>", meanings=["<u>"] * (MOST_ROWS + 2))
     page = Report("a<model", "<p>", [["<em>"], [table], [OnPage(lambda: ["<hr>"])], [FULL], [FULL]]).to_html()
     tags = Tags()
     tags.feed(page.replace("<hr>", ""))

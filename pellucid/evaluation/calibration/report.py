@@ -19,7 +19,7 @@ from pellucid.report.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.report.diagram import Histogram
 from pellucid.report.figure import Figure, Plot, Section
 from pellucid.report.file import VERSION, ReportFile
-from pellucid.report.items import Item, Line, Lines, Table
+from pellucid.report.items import Item, Line, Lines, ReportTable
 from pellucid.report.report import Report
 from pellucid.report.text import write_text
 
@@ -64,7 +64,7 @@ def _list_blocks(calibrations: Sequence[Calibration], notes: Sequence[str]) -> I
         rows += [[calibration.model]] if others else []
         indent = "  " * bool(others)
         rows += (_format_row(f"{indent}{setting.name}", setting) for setting in calibration.settings)
-    yield [Table(rows)]
+    yield [ReportTable(rows)]
     yield [EXPLANATION]
     blocks = [[*_describe_fit(first), *(f"{each.model}: {_format_result(each)}" for each in others)]]
     if not others:
@@ -89,7 +89,7 @@ def _describe_fit(calibration: Calibration) -> Iterator[Item]:
         numbers = (step.gradient, step.curvature, step.temperature_gradient)
         cells = [format_number(number, 4) for number in numbers]
         rows.append([str(k), format_number(step.temperature, 6), f"{step.nll:.6f}", *cells])
-    yield Table(rows)
+    yield ReportTable(rows)
     if fit.is_bounded:
         yield BOUNDED[fit.temperature < 1].format(T=fit.temperature)
     yield _format_result(calibration)
@@ -115,11 +115,11 @@ def _describe_one(calibration: Calibration) -> Iterator[list[Item]]:
         errors = (each.scores.bins.mce, *(each.scores.top_bins[k].ece for k in tops))
         rows.append([each.name, *(f"{error:.4f}" for error in errors)])
     about = "; top k: whether the target is one of the k most probable tokens" if tops else ""
-    yield [Table(rows), f"MCE: the largest gap of a bin{about}."]
+    yield [ReportTable(rows), f"MCE: the largest gap of a bin{about}."]
     if calibration.mistakes:
         rows = [["target", "predicted", "confidence"]]
         rows += [[each.place, each.predicted, f"{each.confidence:.4f}"] for each in calibration.mistakes]
-        yield ["the most confident mistakes:", Table(rows, first=40, most=24)]
+        yield ["the most confident mistakes:", ReportTable(rows, first=40, most=24)]
 
 
 def _format_row(name: str, setting: ScaledScores) -> list[str]:

@@ -25,7 +25,7 @@ from pellucid.report.chart import Axis, Chart, LegendKey, Series
 from pellucid.report.diagram import Bars
 from pellucid.report.figure import Figure, Plot, group_plots
 from pellucid.report.file import VERSION, ReportFile
-from pellucid.report.items import Item, Lines, Table
+from pellucid.report.items import Item, Lines, ReportTable
 from pellucid.report.report import Report
 
 MOST_ROWS = {"kind": 12, "layer": 5, "matrix": 10}
@@ -75,8 +75,8 @@ def _list_blocks(bill: QuantizationBill) -> Iterator[list[Item]]:
     yield list(_list_notes(bill))
 
 
-def _make_table(rows: Sequence[Sequence[str]]) -> Table:
-    return Table(rows, first=40, most=24)
+def _make_table(rows: Sequence[Sequence[str]]) -> ReportTable:
+    return ReportTable(rows, first=40, most=24)
 
 
 # ---- the whole

@@ -13,7 +13,7 @@ from pellucid.report.alt import describe
 from pellucid.report.diagram import Bars
 from pellucid.report.figure import NARROW, Figure, Section
 from pellucid.report.file import ReportFile
-from pellucid.report.items import Table
+from pellucid.report.items import ReportTable
 from pellucid.report.report import Report
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def report(comparison: "TokenizerComparison") -> Report:
     return Report(
         "Tokenizers compared",
         _summarize(comparison),
-        [[Table(list(_make_rows(comparison.tokenizers)), fixed=2)], [NOTE, *refuses]],
+        [[ReportTable(list(_make_rows(comparison.tokenizers)), fixed=2)], [NOTE, *refuses]],
         COMPARISON,
         comparison.to_data,
         lambda: draw_comparison(comparison),

@@ -30,10 +30,10 @@ from pellucid.text.corpus.bad_files import (
 )
 from pellucid.text.corpus.decode import Decoder, EncodingError
 from pellucid.text.corpus.json_lines import records
-from pellucid.text.corpus.report import Count, Report
+from pellucid.text.corpus.report import CorpusReport, Count
 from pellucid.text.corpus.unpack import chunks, without_bom
 
-__all__ = ["PARTS", "BadFile", "BadFilesError", "Corpus", "Count", "Document", "Report"]
+__all__ = ["PARTS", "BadFile", "BadFilesError", "Corpus", "CorpusReport", "Count", "Document"]
 
 PARTS = ("train", "validation")
 
@@ -68,7 +68,7 @@ class Corpus:
     chunk: int = 1 << 20
     """Bytes read at a time."""
     files: tuple[str, ...] = dataclasses.field(init=False)
-    report: Report = dataclasses.field(init=False, default_factory=Report)
+    report: CorpusReport = dataclasses.field(init=False, default_factory=CorpusReport)
     """Of the latest pass."""
     skipped: tuple[BadFile, ...] = dataclasses.field(init=False, default=())
     """Files that `check` omitted."""
@@ -119,7 +119,7 @@ class Corpus:
         try:
             if self.on_bad_file != REPLACE:
                 check_is_text(file, next(chunks(file, HEAD), b""))
-            report = Report()
+            report = CorpusReport()
             for _ in self._texts(file, report):
                 pass
             self.replaced_bytes += report.replaced_bytes
@@ -138,7 +138,7 @@ class Corpus:
     def _documents(self, wanted: str | None) -> Iterator[Document]:
         if self.on_bad_file == SKIP:  # a file may be bad at its end, after its first documents
             self.check()
-        report = self.report = Report()
+        report = self.report = CorpusReport()
         seen: set[bytes] = set()
         salted = hashlib.blake2b(digest_size=16, salt=self.seed.to_bytes(16, "little"))
         border = round(self.validation * 2**64)
@@ -169,7 +169,7 @@ class Corpus:
                 f"{'file' if report.files == 1 else 'files'}, nothing but white space."
             )
 
-    def _texts(self, file: str, report: Report) -> Iterator[tuple[int, str, bytes]]:
+    def _texts(self, file: str, report: CorpusReport) -> Iterator[tuple[int, str, bytes]]:
         """Yields offset, text and UTF-8 of each document of a file, empty ones included."""
         decoder = Decoder(sources.display_name(file), replace=self.on_bad_file == REPLACE)
         before = report.bytes
@@ -188,7 +188,7 @@ class Corpus:
         report.replaced_bytes += decoder.replaced
 
 
-def _count_bytes(stream: Iterator[bytes], report: Report) -> Iterator[bytes]:
+def _count_bytes(stream: Iterator[bytes], report: CorpusReport) -> Iterator[bytes]:
     for chunk in stream:
         report.bytes += len(chunk)
         yield chunk

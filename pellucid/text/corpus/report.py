@@ -16,7 +16,7 @@ class Count:
 
 
 @dataclass
-class Report:
+class CorpusReport:
     """The counts so far: they grow while the documents are read, and are whole when the last one is."""
 
     files: int = 0
