@@ -12,21 +12,36 @@ from uvicorn import Config, Server
 
 from pellucid.base.formatting import pluralize
 from pellucid.server.http.app import Shell
-from pellucid.server.http.protocol import make_protocol
+from pellucid.server.http.protocol import LimitedProtocol
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class SignalledServer(Server):
-    """uvicorn's server; a signal ends it, and the caller decides what that means.
+class DrainingServer(Server):
+    """uvicorn's server, which a signal, or `end`, ends when it has answered what it was asked before.
 
-    uvicorn raises the signal again after it has answered the last request, and so never ends with 0.
+    Until then it listens, so that new requests are refused with a reason; uvicorn would close its sockets at
+    once. When the time is over, `give_up` ends the answers that still run. A second signal waits for nothing.
+    `say` prints a line where answers are waited for.
     """
 
     ended_by: int | None = None
 
+    def __init__(
+        self,
+        app: Shell,
+        drain_seconds: int,
+        give_up: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        super().__init__(make_config(app, drain_seconds))
+        self._app, self._seconds, self._give_up, self._say = app, drain_seconds, give_up, say
+        self._deadline: float | None = None
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Takes the signals while it serves; uvicorn would raise them again after the last answer, and so
+        never end with 0."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -37,27 +52,6 @@ class SignalledServer(Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.force_exit = self.should_exit  # the second signal waits for no request
-        self.should_exit = True
-        self.ended_by = sig
-
-
-class DrainingServer(SignalledServer):
-    """A server that a signal, or `end`, ends when it has answered what it was asked before.
-
-    Until then it listens, so that new requests are refused with a reason; uvicorn would close its sockets at
-    once. When the time is over, `give_up` ends the answers that still run. A second signal waits for nothing.
-    `say` prints a line where answers are waited for.
-    """
-
-    def __init__(
-        self, app: Shell, drain_seconds: int, give_up: Callable[[], None], say: Callable[[str], None]
-    ) -> None:
-        super().__init__(make_config(app, drain_seconds))
-        self._app, self._seconds, self._give_up, self._say = app, drain_seconds, give_up, say
-        self._deadline: float | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit = self.should_exit = self._app.is_ending
@@ -93,17 +87,12 @@ class DrainingServer(SignalledServer):
                 )
 
 
-def make_server(app: Shell, drain_seconds: int) -> SignalledServer:
-    """Returns the server of an application; `drain_seconds` is how long a last answer may take."""
-    return SignalledServer(make_config(app, drain_seconds))
-
-
 def make_config(app: Shell, drain_seconds: int) -> Config:
     """Returns every choice that uvicorn leaves."""
     limits = app.access.limits
     return Config(
         app,
-        http=make_protocol(limits),  # uvicorn's own choice takes other parsers where they are installed
+        http=LimitedProtocol,  # uvicorn's own choice takes other parsers where they are installed
         loop="asyncio",
         ws="none",
         interface="asgi3",

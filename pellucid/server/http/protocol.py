@@ -5,13 +5,13 @@ uvicorn waits without end for the rest of a request's head, and for a client to 
 
 import asyncio
 import sys
-from typing import Any, ClassVar
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pellucid.base.errors import quote
-from pellucid.server.http.limits import LIMITS, SECURITY_HEADERS, Limits, make_error_body
+from pellucid.server.http.limits import SECURITY_HEADERS, Limits, make_error_body
 
 GRACE = 2.0
 """Seconds that a body's clock runs longer than its limit, so that its 408 can be sent; and seconds in which a
@@ -22,38 +22,13 @@ NOTICE_SECONDS = 0.02
 """How soon after a further request it is noticed that the client has left."""
 
 
-class ChunkedConnection(h11.Connection):
-    """h11's connection, with a shorter way for the chunks of a streamed answer.
-
-    h11 passes each through its state machine, which a chunk does not change: 5 of the 40 µs of a token.
-    """
-
-    _is_chunked = False
-    """Whether the body that is being sent has chunks."""
-
-    def send(self, event: Any) -> Any:
-        if (
-            self._is_chunked
-            and type(event) is h11.Data
-            and event.data  # an empty chunk would be the end
-            and self.our_state is h11.SEND_BODY
-        ):
-            return b"%x\r\n%b\r\n" % (len(event.data), event.data)
-        sent = super().send(event)
-        if type(event) is h11.Response:
-            self._is_chunked = sent is not None and b"\r\ntransfer-encoding: chunked\r\n" in sent.lower()
-        return sent
-
-
 class LimitedProtocol(H11Protocol):
     """One connection. It closes when a head, a body or the reading of an answer takes too long, and refuses
     what is not HTTP with the same JSON error as every other refusal."""
 
-    limits: ClassVar[Limits] = LIMITS
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.conn = ChunkedConnection(h11.SERVER, self.limits.head_bytes)
+        self.limits: Limits = cast(Any, self.config.app).access.limits
         self._awaited: Any = None
         self._request_clock: asyncio.TimerHandle | None = None
         self._reader_clock: asyncio.TimerHandle | None = None
@@ -157,8 +132,3 @@ class LimitedProtocol(H11Protocol):
             self.transport.abort()
             return
         self._reader_clock = self.loop.call_later(self.limits.unread_seconds / POLLS, self._watch_reader)
-
-
-def make_protocol(limits: Limits) -> type[LimitedProtocol]:
-    """Returns the protocol with other limits than the default ones."""
-    return type("ProtocolWithLimits", (LimitedProtocol,), {"limits": limits})

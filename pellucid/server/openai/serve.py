@@ -20,7 +20,7 @@ from pellucid.base.errors import PellucidError, UsageError, show
 from pellucid.base.formatting import format_bytes, pluralize
 from pellucid.formats.pretrained import Pretrained
 from pellucid.formats.quantizing import check_weights, with_weights
-from pellucid.server.extra import check_extra
+from pellucid.server import check_extra
 from pellucid.server.http.app import Shell, ShellRoute
 from pellucid.server.http.bind import bind, get_port, raise_file_limit
 from pellucid.server.http.hosts import check_exposure, list_own_hosts, resolve_address

@@ -5,11 +5,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-import h11
 import pytest
 
 from pellucid.server.http.limits import LIMITS
-from pellucid.server.http.protocol import ChunkedConnection
 from tests.server.serving import KEY, Running, read_all, run_server, seconds_until_closed
 
 SHORT = replace(LIMITS, head_seconds=0.2, body_seconds=0.2, unread_seconds=0.5, idle_seconds=1)
@@ -145,41 +143,3 @@ def test_a_web_socket_is_not_opened(server: Running) -> None:
     )
     answer = server.send(make_head(server, "GET /api/session", *fields))
     assert not answer.startswith(b"HTTP/1.1 101")
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-@pytest.mark.parametrize("version", ["1.1", "1.0"])
-@pytest.mark.parametrize("fields", [[], [("Content-Length", "9")], [("transfer-encoding", "chunked")]])
-def test_an_answer_is_sent_as_h11_sends_it(method: str, version: str, fields: list[tuple[str, str]]) -> None:
-    """The short way for chunks, beside h11's own; two answers on a connection, each with a body in parts."""
-    parts = [b"", b""] if method == "HEAD" else [b"abc", b"", b"x" * 5, b"y"]
-    events = [
-        h11.Response(status_code=200, headers=fields),
-        *(h11.Data(data=part) for part in parts),
-        h11.EndOfMessage(),
-    ]
-    sent = list[list[bytes]]()
-    for connection in (ChunkedConnection(h11.SERVER), h11.Connection(h11.SERVER)):
-        found = list[bytes]()
-        for _ in range(2 if version == "1.1" else 1):
-            connection.receive_data(f"{method} / HTTP/{version}\r\nHost: a\r\n\r\n".encode())
-            connection.next_event()
-            connection.next_event()
-            found += [connection.send(event) or b"" for event in events]
-            if connection.our_state is h11.DONE:
-                connection.start_next_cycle()
-        sent.append(found)
-    assert sent[0] == sent[1]
-    assert any(part.startswith(b"3\r\nabc") for part in sent[0]) == (
-        (method, version) == ("GET", "1.1") and ("Content-Length", "9") not in fields
-    )
-
-
-def test_a_chunk_after_the_end_is_refused() -> None:
-    connection = ChunkedConnection(h11.SERVER)
-    connection.receive_data(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-    connection.next_event()
-    connection.send(h11.Response(status_code=200, headers=[]))
-    connection.send(h11.EndOfMessage())
-    with pytest.raises(h11.LocalProtocolError):
-        connection.send(h11.Data(data=b"more"))
