@@ -14,8 +14,7 @@ from starlette.responses import Response
 from pellucid.server.http.app import Shell, ShellRoute
 from pellucid.server.http.bind import bind, get_port
 from pellucid.server.http.limits import Access, RequestError
-from pellucid.server.http.listen import SIGNALS, DrainingServer
-from pellucid.server.http.protocol import LimitedProtocol
+from pellucid.server.http.listen import SIGNALS, DrainingServer, LimitedProtocol
 
 
 def serve_until(*numbers: int) -> DrainingServer:

@@ -7,9 +7,16 @@ from starlette.responses import Response
 
 from pellucid.generation.answers.logprobs import make_chat_logprobs
 from pellucid.generation.settings.keywords import own_settings
-from pellucid.server.openai.answers.plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
-from pellucid.server.openai.answers.settings import check_prompt_length, check_sampling, check_size
-from pellucid.server.openai.endpoints.generating import generate_answer
+from pellucid.server.openai.answers.plan import (
+    AnswerForm,
+    AnswerPlan,
+    PlannedPrompt,
+    check_prompt_length,
+    check_sampling,
+    check_size,
+    draw_seed,
+)
+from pellucid.server.openai.endpoints.completions import generate_answer
 from pellucid.server.openai.reading.sampling import list_sources, read_sampling
 from pellucid.server.openai.served_model import ServedModel
 

@@ -1,8 +1,8 @@
 """`POST /v1/completions`: what follows a prompt, or each of several."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,16 +10,21 @@ from starlette.responses import Response
 from pellucid.generation.answers.logprobs import make_completion_logprobs
 from pellucid.generation.output import DECODED_PROMPT
 from pellucid.generation.settings.keywords import own_settings
-from pellucid.server.openai.answers.plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
-from pellucid.server.openai.answers.settings import (
+from pellucid.server.openai.answers.event_stream import EventStream
+from pellucid.server.openai.answers.plan import (
+    AnswerForm,
+    AnswerPlan,
+    PlannedPrompt,
     check_prompt_count,
     check_prompt_length,
     check_sampling,
     check_size,
+    draw_seed,
     find_place,
 )
-from pellucid.server.openai.endpoints.generating import generate_answer
+from pellucid.server.openai.answers.whole import make_whole
 from pellucid.server.openai.reading.sampling import list_sources, read_sampling
+from pellucid.server.openai.reading.values import read_values
 from pellucid.server.openai.served_model import ServedModel
 from pellucid.text.tokenizer import Tokenizer
 
@@ -32,6 +37,22 @@ COMPLETION_FORM = AnswerForm(
     before_text=b'"text":',
     after_text=b"",
 )
+
+
+MakePlan = Callable[[ServedModel, dict[str, Any]], Awaitable[AnswerPlan]]
+"""Returns what an answer consists of, given the values of its request."""
+
+
+async def generate_answer(
+    served: ServedModel, request: Request, endpoint: Literal["completions", "chat"], make_plan: MakePlan
+) -> Response:
+    """Returns the answer to a request; its clock starts before the body is read."""
+    meter = served.metrics.begin_answer()
+    values = await read_values(served, request, endpoint)
+    plan = await make_plan(served, values)
+    if values["stream"]:
+        return EventStream(served, plan, meter)
+    return await make_whole(served, plan, request.receive, meter)
 
 
 async def complete(served: ServedModel, request: Request) -> Response:

@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from pellucid.base.errors import PellucidError, ResourceError, quote
 from pellucid.base.formatting import pluralize
@@ -31,7 +31,8 @@ from pellucid.server.async_worker import AsyncWorker
 from pellucid.server.http.app import make_ending_error
 from pellucid.server.http.limits import RequestError
 from pellucid.server.openai.metrics import EngineLoad
-from pellucid.server.openai.served_model import EngineState
+
+EngineState = Literal["loading", "ready", "unhealthy"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,9 @@ class EngineRequest:
     def __init__(self, client: "EngineClient", id: int) -> None:
         self.id = id
         self.prompt: tuple[ScoredToken, ...] = ()
+        """The scored tokens of the prompt, before the first piece where they were asked for."""
         self.end: End | None = None
+        """Its end, when all pieces were read."""
         self._client = client
         self._pieces: list[Piece] = []
         self._last: End | None = None
@@ -73,6 +76,10 @@ class EngineRequest:
         return self._last is not None or self._failure is not None or self._is_cancelled
 
     async def read(self) -> list[Piece]:
+        """Returns the pieces that came since the last call, and waits where there are none; [] at the end.
+
+        It raises a RequestError where the request cannot be run, or the engine failed.
+        """
         if not self._pieces and not self.is_over:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
@@ -83,6 +90,8 @@ class EngineRequest:
         return pieces
 
     def cancel(self) -> None:
+        """Ends it, at any time; whatever it holds in the engine is free at once, and where `read` waits, it
+        returns []."""
         if not self.is_over:
             self._is_cancelled = True
             self._pieces = []
@@ -133,16 +142,12 @@ class EngineClient:
         self.load = EngineLoad()
         self._module, self._hang_seconds = module, hang_seconds
         self._restarts = RestartLimit(MOST_RESTARTS, clock)
-        self._state: EngineState = "loading"
+        self.state: EngineState = "loading"
         self.requests: dict[int, EngineRequest] = {}
         self._ids = itertools.count(1)
         self._worker: AsyncWorker | None = None
         self._running: asyncio.Task[None] | None = None
         self._has_line = False
-
-    @property
-    def state(self) -> EngineState:
-        return self._state
 
     @property
     def pid(self) -> int | None:
@@ -157,9 +162,12 @@ class EngineClient:
     # ---- requests
 
     def generate(self, request: GenerateRequest) -> EngineRequest:
+        """Sends a prompt to the engine. It raises a RequestError where the queue is full (429), or where the
+        engine does not run (503), both with Retry-After."""
         return self._send("generate", request=request._asdict())
 
     async def embed(self, prompt: tuple[int, ...]) -> list[float]:
+        """Returns the mean of the final hidden states of a prompt, normalized to length 1."""
         running = self._send("embed", prompt=prompt)
         try:
             await running.read()
@@ -182,9 +190,9 @@ class EngineClient:
 
     def _check_room(self) -> None:
         """Raises where the engine cannot take another request."""
-        if self._state == "loading":
+        if self.state == "loading":
             raise RequestError("the model is loading: try again in a few seconds.", 503, Retry_After="5")
-        if self._state == "unhealthy":
+        if self.state == "unhealthy":
             raise RequestError("the engine failed, and the server ends.", 503, Retry_After="60")
         most = self.load.most_requests
         assert self._worker is not None
@@ -205,7 +213,7 @@ class EngineClient:
         try:
             worker = await self._open()
         except BaseException:
-            self._state = "unhealthy"
+            self.state = "unhealthy"
             raise
         self._running = asyncio.create_task(self._run(worker))
         assert self.ready is not None
@@ -222,7 +230,7 @@ class EngineClient:
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
-        self._state = "unhealthy"
+        self.state = "unhealthy"
 
     def fail_all(self, make_error: Callable[[], RequestError]) -> None:
         """Ends every request in flight with an error of its own."""
@@ -249,7 +257,7 @@ class EngineClient:
             raise ResourceError(f"the engine's process cannot be started: {quote(error)}.") from None
         slots = self.ready.slots
         self.load = self.load._replace(slots=slots, most_requests=slots + self.options.queue)
-        self._worker, self._state = worker, "ready"
+        self._worker, self.state = worker, "ready"
         return worker
 
     async def _run(self, worker: AsyncWorker) -> None:
@@ -266,7 +274,7 @@ class EngineClient:
                 self.load = self.load._replace(restarts=self.load.restarts + 1)
                 worker = await self._open()
         except PellucidError as error:
-            self._state = "unhealthy"
+            self.state = "unhealthy"
             logger.error("%s", error)
             raise
 
@@ -284,7 +292,7 @@ class EngineClient:
             logger.error("a line of the engine's process cannot be read: %s", type(error).__name__)
         finally:
             watch.cancel()
-            self._worker, self._state = None, "loading"
+            self._worker, self.state = None, "loading"
             self.fail_all(make_failure)
             self.load = self.load._replace(slots_used=0, queue=0)
             end = await worker.end()
