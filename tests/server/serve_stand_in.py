@@ -5,15 +5,15 @@ import sys
 from functools import partial
 
 from pellucid.base.errors import PellucidError
-from pellucid.server.openai.serve import serve
-from pellucid.server.openai.worker import client as engine_client
+from pellucid.server.openai import serve as serving
+from pellucid.server.openai.worker.client import EngineClient
 from tests.server.stand_in_engine import MODULE
 
 
 def main(model: str, port: str) -> None:
-    engine_client.EngineClient = partial(engine_client.EngineClient, module=MODULE)  # type: ignore[misc, assignment]
+    serving.EngineClient = partial(EngineClient, module=MODULE)  # type: ignore[misc, assignment]
     try:
-        ended_by = serve(
+        ended_by = serving.serve(
             model,
             host="127.0.0.1",
             port=int(port),

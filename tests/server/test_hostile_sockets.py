@@ -135,7 +135,9 @@ def test_a_body_of_a_byte_every_now_and_then_is_answered_with_408(client: RawCli
 # ---- bodies that are too large
 
 
-@pytest.mark.parametrize("framing", ["Content-Length: 8000001", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize(
+    "framing", ["Content-Length: 8000001", f"Content-Length: {10**19}", "Transfer-Encoding: chunked"]
+)
 def test_a_body_that_is_too_long_is_refused_while_it_is_sent(patient: RawClient, framing: str) -> None:
     """The client can read why, although it has not sent all of it."""
     with patient.connect() as one:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from openai import AsyncOpenAI, OpenAI
 
 import pellucid
 from pellucid import Model
-from tests.server.served import Served, run_served
+from tests.server.served import STAND_IN, Served, run_served
 
 TEXT = "the cat sat on"
 SAID: list[Any] = [{"role": "user", "content": "who are you"}]
@@ -224,13 +225,13 @@ def test_a_wrong_key_is_an_authentication_error(served: Served) -> None:
         stranger.models.list()
 
 
-def test_the_package_tries_again_when_the_queue_is_full(tiny_model: Path) -> None:
+def test_the_package_tries_again_when_the_queue_is_full(tmp_path: Path, tiny_model: Path) -> None:
+    slow = shutil.copytree(tiny_model, tmp_path / "slow")
     with (
-        run_served(tiny_model, name="tiny", slots=1, queue=0) as small,
+        run_served(slow, module=STAND_IN, name="tiny", slots=1, queue=0) as small,
         OpenAI(base_url=small.base_url, api_key=small.key, max_retries=0) as impatient,
     ):
-        long = {"stream": True, "max_tokens": 100, "extra_body": {"min_new_tokens": 100}}
-        with contextlib.closing(complete(impatient, **long)) as events:
+        with contextlib.closing(complete(impatient, stream=True, max_tokens=100)) as events:
             next(iter(events))
             with pytest.raises(openai.RateLimitError) as refusal:
                 complete(impatient, max_tokens=1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.base.errors import FileError, ResourceError
+from pellucid.base.errors import ResourceError
 from pellucid.server.explorer import client
 from pellucid.server.explorer.client import ExplorerWorker
 from pellucid.server.explorer.held_trace import RunRequest
@@ -109,11 +109,6 @@ def test_a_question_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPa
         assert (await worker.ask("session"))[0] == 200  # the late answers are dropped
 
     with_worker(walk)
-
-
-def test_a_source_that_cannot_be_opened_raises_its_own_error() -> None:
-    with pytest.raises(FileError, match="config-only"):
-        asyncio.run(ExplorerWorker.start("gpt2"))
 
 
 def test_a_process_that_ends_while_it_starts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

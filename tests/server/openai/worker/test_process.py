@@ -1,7 +1,6 @@
 """The engine's process: every request has one end, errors end their own request alone, and a text is the one
 that the model writes alone."""
 
-import contextlib
 import json
 import math
 import queue
@@ -446,16 +445,14 @@ def test_more_slots_than_the_memory_holds_are_refused(monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def start_child() -> Iterator[Callable[..., Worker]]:
+def child() -> Iterator[Worker]:
     """Starts the process as the server starts it."""
-    with contextlib.ExitStack() as stack:
-        yield lambda **options: stack.enter_context(
-            Worker("-m", "pellucid.server.openai.worker.process", json.dumps(options), stderr=subprocess.PIPE)
-        )
+    options = json.dumps({"model": "abcd", "slots": 2})
+    with Worker("-m", "pellucid.server.openai.worker.process", options, stderr=subprocess.PIPE) as worker:
+        yield worker
 
 
-def test_the_process_follows_lines_and_ends_with_its_input(start_child: Callable[..., Worker]) -> None:
-    child = start_child(model="abcd", slots=2)
+def test_the_process_follows_lines_and_ends_with_its_input(child: Worker) -> None:
     stdin, stdout = cast(BinaryIO, child.process.stdin), cast(BinaryIO, child.process.stdout)
     ready = read_ready(stdout.readline())
     assert (ready["slots"], ready["capacity"]) == (2, 16) and ready["cache_bytes"] > 0
@@ -474,8 +471,19 @@ def test_the_process_follows_lines_and_ends_with_its_input(start_child: Callable
     assert child.process.wait(5) == 0
 
 
-def test_a_model_that_cannot_be_opened_is_said_in_the_first_line(start_child: Callable[..., Worker]) -> None:
-    child = start_child(model="/nowhere/model")
-    with pytest.raises(FileError, match="/nowhere/model"):
-        read_ready(cast(BinaryIO, child.process.stdout).readline())
-    assert child.process.wait(5) == 1
+def test_a_model_that_cannot_be_opened_is_said_in_the_first_line() -> None:
+    """Without torch, which takes seconds to import."""
+    script = """
+from pellucid.base.errors import FileError
+from pellucid.server.openai.worker import process
+
+def fail(options):
+    raise FileError(f"{options.model} is not there.")
+
+process.open_engine = fail
+process.main('{"model": "/nowhere/model"}')
+"""
+    with Worker("-c", script) as worker:
+        with pytest.raises(FileError, match="/nowhere/model"):
+            read_ready(cast(BinaryIO, worker.process.stdout).readline())
+        assert worker.process.wait(5) == 1
