@@ -29,8 +29,8 @@ from pellucid.server.http.key_file import VARIABLE
 from pellucid.server.http.limits import Access, Scope, make_serve_access
 from pellucid.server.http.listen import DrainingServer
 from pellucid.server.openai.answers.explorer import answer_about_model, open_page, send_page
-from pellucid.server.openai.endpoints.chat import answer_chat
-from pellucid.server.openai.endpoints.completions import complete
+from pellucid.server.openai.endpoints.chat import plan_chat
+from pellucid.server.openai.endpoints.completions import generate_answer, plan_completions
 from pellucid.server.openai.endpoints.embeddings import embed
 from pellucid.server.openai.endpoints.health import show_health, show_metrics
 from pellucid.server.openai.endpoints.models import list_models, show_model
@@ -196,8 +196,8 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("GET", "/explore/{name}"): send_page,
     ("GET", "/api/{question}"): answer_about_model,
     ("POST", "/api/{question}"): answer_about_model,
-    ("POST", "/v1/completions"): complete,
-    ("POST", "/v1/chat/completions"): answer_chat,
+    ("POST", "/v1/completions"): partial(generate_answer, "completions", plan_completions),
+    ("POST", "/v1/chat/completions"): partial(generate_answer, "chat", plan_chat),
     ("POST", "/v1/embeddings"): embed,
     ("GET", "/v1/models"): list_models,
     ("GET", "/v1/models/{name:path}"): show_model,

@@ -15,6 +15,7 @@ from pellucid.generation.context import check_fits
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.server.http.limits import RequestError
 from pellucid.server.http.request import request_errors
+from pellucid.server.openai.reading.sampling import list_sources
 from pellucid.server.openai.served_model import ServedModel
 
 FINGERPRINT = f"pellucid-{__version__}"
@@ -105,9 +106,35 @@ class AnswerPlan:
         }
 
 
-def draw_seed() -> int:
-    """Returns the seed of a prompt whose request gives none."""
-    return secrets.randbelow(MOST_SEED)
+def make_plan(
+    served: ServedModel,
+    form: AnswerForm,
+    values: Mapping[str, Any],
+    sampling: Sampling,
+    prompts: Sequence[PlannedPrompt],
+    top_logprobs: int | None,
+) -> AnswerPlan:
+    """Returns the plan of an answer to a request with these values; raises where it would hold too much."""
+    plan = AnswerPlan(
+        form,
+        served.name,
+        tuple(prompts),
+        sampling.to_dict(),
+        list_sources(values),
+        n=sampling.n,
+        top_logprobs=top_logprobs,
+        has_echo=values.get("echo", False),
+        has_explanation=values["explain"],
+        has_ledger=values["ledger"],
+        has_usage=values["stream_options"]["include_usage"],
+    )
+    check_size(plan)
+    return plan
+
+
+def choose_seed(sampling: Sampling) -> int:
+    """Returns the seed of a prompt: the request's own, or one that is drawn."""
+    return secrets.randbelow(MOST_SEED) if sampling.seed is None else sampling.seed
 
 
 def make_usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:

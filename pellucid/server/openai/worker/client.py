@@ -196,7 +196,7 @@ class EngineClient:
             raise RequestError("the engine failed, and the server ends.", 503, Retry_After="60")
         most = self.load.most_requests
         assert self._worker is not None
-        if self.in_flight >= most or self._worker.unsent_bytes > MOST_UNSENT:
+        if len(self.requests) >= most or self._worker.unsent_bytes > MOST_UNSENT:
             message = (
                 f"the queue is full: at most {pluralize(most, 'prompt')} may run or wait. Try again later."
             )
