@@ -19,8 +19,9 @@ from pellucid.server.explorer.bundle import read_page_files
 from pellucid.server.explorer.client import ExplorerWorker
 from pellucid.server.http.bind import bind, get_port
 
-DRAIN_SECONDS = 1
-"""How long a last answer may take after the signal that ends the server."""
+DRAIN_SECONDS = 0
+"""How long a last answer may take after the signal, beyond the second in which the server ends: a run may take
+an hour, and is not waited for."""
 POLL_SECONDS = 0.02
 
 Say = Callable[[str], None]

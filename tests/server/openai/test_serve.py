@@ -46,7 +46,7 @@ OPTIONS: dict[str, Any] = {
 @contextlib.contextmanager
 def run_command(model: str | Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Runs a server in a process of its own with a stand-in engine; gives it and its address."""
-    arguments = (sys.executable, "-m", "tests.server.serve_stand_in", str(model), "0")
+    arguments = (sys.executable, "-m", STAND_IN, str(model), "0")
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
