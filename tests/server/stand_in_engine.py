@@ -1,10 +1,10 @@
 """A stand-in for the engine's process, which runs no model: `python -m tests.server.stand_in_engine JSON`.
 `python -m tests.server.stand_in_engine MODEL PORT` serves with it, as the command does with the engine.
 
-It obeys `generation/answers/lines.py`. Every choice of a request gets the text " 0", " 1", " 2" …, one piece in
-each step, up to `max_new_tokens`. What it should do wrong stands in the name of the model's folder: "fails"
-does not load, "ends" ends while it loads, "loads" loads for ever, "garbles" writes another line, and with
-"slow" a step takes 50 ms instead of 1.
+It obeys `generation/answers/lines.py`. Every choice of a request gets the text " 0", " 1", " 2" …, one piece
+in each step, up to `max_new_tokens`. What it should do wrong stands in the name of the model's folder:
+"fails" does not load, "ends" ends while it loads, "loads" loads for ever, "garbles" writes another line, and
+with "slow" a step takes 50 ms instead of 1.
 """
 
 import json

@@ -177,10 +177,8 @@ class EngineWorker:
             self._actions[command.do](command)
 
     def _generate(self, command: Command) -> None:
-        assert command.given is not None and command.request is not None
-        if command.id in self._texts:
-            self._ends.append(End(0, error=f"the request {command.id} runs already.", is_fault=True))
-        elif any(getattr(command.request.sampling, name) is not None for name in CONSTRAINTS):
+        assert command.request is not None
+        if any(getattr(command.request.sampling, name) is not None for name in CONSTRAINTS):
             self._slow.append(command)
         else:
             self._add(command)
@@ -224,7 +222,7 @@ class EngineWorker:
     # ---- after a step
 
     def _collect(self, text: ServedText) -> None:
-        """Adds what is new of a request to the line; a defect there ends this request alone."""
+        """Adds what is new of a request to the line; an error there ends this request alone."""
         try:
             self._collect_news(text)
         except Exception as error:
@@ -235,16 +233,10 @@ class EngineWorker:
     def _collect_news(self, text: ServedText) -> None:
         pieces = text.make_pieces()
         if text.n_candidates > MOST_CANDIDATES:
-            del self._texts[text.id]
-            text.handle.cancel()
-            self._ends.append(
-                End(
-                    text.id,
-                    error=f"the ledger has more than {MOST_CANDIDATES:,} candidates: ask for "
-                    "fewer tokens, or for a smaller temperature.",
-                )
+            raise UsageError(
+                f"the ledger has more than {MOST_CANDIDATES:,} candidates: ask for fewer tokens, or for a "
+                "smaller temperature."
             )
-            return
         if text.waits_for_prompt and text.handle.error is None and (pieces or text.handle.is_done):
             text.waits_for_prompt = False
             self._prompts.append(self._score_prompt(text))

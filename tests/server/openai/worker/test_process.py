@@ -323,13 +323,6 @@ def test_texts_go_on_between_two_constraints_that_take_long(worker: DirectWorker
     assert worker.lines[-1].queue == 0
 
 
-def test_an_id_that_runs_already_is_refused_and_the_first_goes_on(worker: DirectWorker) -> None:
-    worker.generate(1, [0, 1], {"max_new_tokens": 3})
-    worker.generate(1, [0, 1], {"max_new_tokens": 3})
-    worker.finish(1)
-    assert len(worker.pieces(1)) == 3 and worker.end(0).is_fault
-
-
 Breaker = Callable[[Exception], None]
 
 
