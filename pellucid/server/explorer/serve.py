@@ -20,8 +20,8 @@ from pellucid.server.explorer.client import ExplorerWorker
 from pellucid.server.http.bind import bind, get_port
 
 DRAIN_SECONDS = 0
-"""How long a last answer may take after the signal, beyond the second in which the server ends: a run may take
-an hour, and is not waited for."""
+"""How long a last answer may take after the signal, beyond the second in which the server ends: a run, which
+may take an hour, is not waited for."""
 POLL_SECONDS = 0.02
 
 Say = Callable[[str], None]
