@@ -53,8 +53,13 @@ class AsyncWorker:
             raise
 
     async def read_line(self) -> bytes:
-        """Returns the next line; b"" where the process has ended, be it in the middle of one."""
-        line = await self._stdout.readline()
+        """Returns the next line; b"" where the process has ended, be it in the middle of one. A line longer
+        than the process may write ends it: nothing that follows can be trusted."""
+        try:
+            line = await self._stdout.readline()
+        except ValueError:
+            self.kill()
+            return b""
         return line if line.endswith(b"\n") else b""
 
     def kill(self) -> None:
