@@ -48,7 +48,9 @@ class AsyncWorker:
             if not line:
                 raise EOFError
             return read_ready(line)
-        except BaseException:
+        except BaseException as error:
+            if not isinstance(error, EOFError):
+                self.kill()  # what it loads is not waited for
             await self.end()
             raise
 
