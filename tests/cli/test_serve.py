@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.server.http.bind import bind, get_port
+from pellucid.server.http.address import bind, get_port
 from pellucid.server.http.key_file import VARIABLE
 from pellucid.server.openai import serve as serving
 from tests.cli.commands import Shell

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.server.explorer.app import ExplorerApp
+from pellucid.server.http.address import bind, get_port
 from pellucid.server.http.app import ShellRoute
-from pellucid.server.http.bind import bind, get_port
 from pellucid.server.http.limits import LIMITS, Access, Limits
 from pellucid.server.http.listen import DrainingServer
 

@@ -17,7 +17,7 @@ from pellucid.base.errors import ResourceError, UsageError
 from pellucid.server import check_extra
 from pellucid.server.explorer.bundle import read_page_files
 from pellucid.server.explorer.client import ExplorerWorker
-from pellucid.server.http.bind import bind, get_port
+from pellucid.server.http.address import bind, get_port
 
 DRAIN_SECONDS = 0
 """How long a last answer may take after the signal, beyond the second in which the server ends: a run, which

@@ -22,9 +22,15 @@ from pellucid.formats.pretrained import Pretrained
 from pellucid.formats.quantizing import check_weights, with_weights
 from pellucid.formats.resolve import open_model
 from pellucid.generation.answers.lines import EngineOptions, EngineReady
+from pellucid.server.http.address import (
+    bind,
+    check_exposure,
+    get_port,
+    list_own_hosts,
+    raise_file_limit,
+    resolve_address,
+)
 from pellucid.server.http.app import Shell, ShellRoute, make_ending_error
-from pellucid.server.http.bind import bind, get_port, raise_file_limit
-from pellucid.server.http.hosts import check_exposure, list_own_hosts, resolve_address
 from pellucid.server.http.key_file import VARIABLE
 from pellucid.server.http.limits import Access, Scope, make_serve_access
 from pellucid.server.http.listen import DrainingServer

@@ -8,8 +8,7 @@ from pellucid.base.errors import show
 from pellucid.formats.pretrained import Pretrained
 from pellucid.generation.answers.logprobs import TokenTexts
 from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.answers.explorer import AnswerExplorer
-from pellucid.server.openai.answers.kept import KeptAnswers
+from pellucid.server.openai.answers.explorer import AnswerExplorer, KeptAnswers
 from pellucid.server.openai.metrics import Metrics
 from pellucid.server.openai.reading.prompts import PromptEncoder
 from pellucid.server.openai.worker.client import EngineClient

@@ -11,8 +11,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pellucid.server.http.address import bind, get_port
 from pellucid.server.http.app import Shell, ShellRoute
-from pellucid.server.http.bind import bind, get_port
 from pellucid.server.http.limits import Access, RequestError
 from pellucid.server.http.listen import SIGNALS, DrainingServer, LimitedProtocol
 

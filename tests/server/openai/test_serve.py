@@ -22,7 +22,7 @@ import pytest
 from pellucid.base.errors import FileError, PellucidError, ResourceError, UsageError
 from pellucid.generation.answers.lines import EngineReady
 from pellucid.server import openai
-from pellucid.server.http.bind import bind, get_port
+from pellucid.server.http.address import bind, get_port
 from pellucid.server.openai.serve import check_engine_names, serve
 from pellucid.server.openai.worker.client import MODULE
 from tests.server.served import STAND_IN, Served, run_served
