@@ -290,18 +290,18 @@ class Field:
         return found | ({} if self.is_required else {"default": self.default})
 
 
-def cached(function: Function) -> Function:
+def memoize(function: Function) -> Function:
     """Returns the function with a memory of its results; unlike `functools.cache` it keeps its signature."""
     return functools.cache(function)  # type: ignore[return-value]
 
 
-@cached
+@memoize
 def to_field(kind: Any) -> Field:
     """Returns the field of a type, without a name."""
     return Field("", kind)
 
 
-@cached
+@memoize
 def fields_of(kind: Any) -> tuple[Field, ...]:
     """Returns the fields of a dataclass; what one says beyond its type is in its metadata.
 
@@ -331,7 +331,7 @@ def _find_default(entry: "dataclasses.Field[Any]") -> Any:
     return REQUIRED if entry.default is dataclasses.MISSING else entry.default
 
 
-@cached
+@memoize
 def fields_of_signature(function: Callable[..., Any], skip: int = 0) -> tuple[Field, ...]:
     """Returns the parameters of a function after the first `skip`; `X | None` is an optional X. A name that
     Python reserves, such as `from`, stands with an underscore in the signature.
@@ -385,7 +385,7 @@ def read(
         try:
             if key not in known:
                 lacks = f"{what} has no keys: omit {show(key)}."
-                raise at(place, UsageError(unknown(f"a key of {what}", key, known) if known else lacks))
+                raise locate(place, UsageError(unknown(f"a key of {what}", key, known) if known else lacks))
             values[key] = known[key].read(value, place, text, error)
         except (PellucidError, error) as refusal:
             problems.append(_name(refusal, place, error))
@@ -408,7 +408,7 @@ def check(record: Any, fields: Iterable[Field], what: str, path: str = "", error
         object.__setattr__(record, name, value)
 
 
-def at(path: str, refusal: Exception) -> Exception:
+def locate(path: str, refusal: Exception) -> Exception:
     """Returns the refusal with the path of the value that is wrong."""
     refusal.path = path  # type: ignore[attr-defined]
     return refusal
@@ -421,7 +421,7 @@ def _name(refusal: Exception, path: str, error: Any) -> Exception:
     found: Exception = refusal
     if not isinstance(refusal, error):
         found = error(str(refusal) if names_it else f"{path}: {refusal}")
-    return at(known or path, found)
+    return locate(known or path, found)
 
 
 def describe(field: Field) -> str:
