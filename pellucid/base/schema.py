@@ -228,10 +228,10 @@ class Field:
 
     def _has(self, entries: list[Any]) -> bool:
         """Returns whether all are Python's own numbers within bounds, without a reading of each."""
-        if self.type not in (int, float) or not all(type(one) is self.type for one in entries):
+        if self.then is not None or self.choices or any(type(one) is not self.type for one in entries):
             return False
         least, most = self.bounds
-        return all(map(math.isfinite, entries)) and bool(least <= min(entries) and max(entries) <= most)
+        return bool(least <= min(entries) and max(entries) <= most) and all(map(math.isfinite, entries))
 
     def _read_table(self, value: Any, path: str, text: bool) -> dict[Any, Any]:
         if text and isinstance(value, str):
@@ -274,10 +274,8 @@ class Field:
         if kind in _UNIONS:
             found = {"anyOf": [to_field(option).schema() for option in get_args(self.type)]}
         elif kind in _LISTS:
-            found, unit = (
-                {"type": "array", "items": to_field((*get_args(self.type), Any)[0]).schema()},
-                "Items",
-            )
+            inner = to_field((*get_args(self.type), Any)[0])
+            found, unit = {"type": "array", "items": inner.schema()}, "Items"
         elif _is_table(kind):
             found, unit = {"type": "object"}, "Properties"
         elif kind in _NAMES:
