@@ -49,7 +49,12 @@ _FLOAT = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]++)?")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", types.NoneType: "null"}
-_PLURALS = {"a whole number": "whole numbers", "a finite number": "finite numbers", "a text": "texts"}
+_PLURALS = {
+    "a whole number": "whole numbers",
+    "a finite number": "finite numbers",
+    "a text": "texts",
+    "a list": "lists",
+}
 
 
 class Range(NamedTuple):

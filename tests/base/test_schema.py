@@ -230,6 +230,7 @@ def test_the_parameters_of_a_function_are_fields() -> None:
         (Field("t", str, most=8000), "a text of at most 8,000 characters"),
         (Field("t", list[int], least=1, most=9), "a list of 1 to 9 whole numbers"),
         (Field("t", list[Any]), "a list"),
+        (Field("t", tuple[tuple[int, int], ...]), "a list of lists, each of 2 values"),
         (Field("t", Mapping[str, float], most=4), "a table of at most 4 entries"),
         (Field("c", choices=("a", True)), "one of a, true"),
         (Field("u", str | tuple[str, ...] | None), "a text or a list of texts or null"),
