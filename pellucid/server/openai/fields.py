@@ -164,24 +164,13 @@ MESSAGE_FIELDS = index_fields(
     ),
 )
 STREAM_FIELDS = index_fields(
-    make_field(
-        "include_usage",
-        "Whether a last event has the number of tokens.",
-        bool,
-        default=False,
-    ),
+    make_field("include_usage", "Whether a last event has the number of tokens.", bool, default=False),
     make_field("include_obfuscation", "No event is filled up to hide its length.", fate="ignored"),
     make_field("continuous_usage_stats", "Usage comes in the last event.", fate="refused", neutral=(False,)),
 )
 JSON_SCHEMA = {key: getattr(SETTINGS["json_schema"], key) for key in ("then", "words")}
 SCHEMA_FIELDS = index_fields(
-    make_field(
-        "schema",
-        "What the answer obeys.",
-        Any,
-        default=REQUIRED,
-        **JSON_SCHEMA,
-    ),
+    make_field("schema", "What the answer obeys.", Any, default=REQUIRED, **JSON_SCHEMA),
     make_field("name", "The schema is used, not its name.", fate="ignored"),
     make_field("description", "The model does not see it.", fate="ignored"),
     make_field("strict", "A schema is always obeyed.", fate="ignored"),
@@ -312,13 +301,7 @@ USED_ROWS = (
         "Whether each token comes with its entropy, rank and surprisal, and the answer with a trace id.",
         default=False,
     ),
-    use(
-        GENERATION,
-        "ledger",
-        bool,
-        "Whether the generation ledger comes with the answer.",
-        default=False,
-    ),
+    use(GENERATION, "ledger", bool, "Whether the generation ledger comes with the answer.", default=False),
     use(EMBEDDINGS, "input", Any, "The texts to embed.", **_prompts(MOST_INPUTS)),
     use(
         EMBEDDINGS,
@@ -328,13 +311,7 @@ USED_ROWS = (
         default="float",
         choices=("float", "base64"),
     ),
-    use(
-        TOKENIZE,
-        "prompt",
-        str,
-        "The text to tokenize.",
-        default_text="none, where messages are given",
-    ),
+    use(TOKENIZE, "prompt", str, "The text to tokenize.", default_text="none, where messages are given"),
     use(
         TOKENIZE,
         "messages",
@@ -402,13 +379,7 @@ REFUSED_ROWS = (
     refuse(CHAT, "prompt", "This endpoint answers a conversation: use messages, or /v1/completions.", ""),
     refuse(CHAT, "echo", "An answer is not part of the prompt: use /v1/completions.", False),
     refuse(CHAT, "system", 'Use a message with the role "system".', ""),
-    refuse(
-        GENERATION,
-        "prompt_logprobs",
-        "Use echo and logprobs of /v1/completions.",
-        0,
-        False,
-    ),
+    refuse(GENERATION, "prompt_logprobs", "Use echo and logprobs of /v1/completions.", 0, False),
     *(refuse(GENERATION, name, NO_TOOLS, []) for name in ("tools", "functions")),
     *(refuse(GENERATION, name, NO_TOOLS, "none", "auto") for name in ("tool_choice", "function_call")),
     refuse(GENERATION, "audio", "The server writes text only: omit it."),
