@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from pellucid.base.errors import TokenError, did_you_mean, show
-from pellucid.text.folder import folder_files
 from pellucid.text.tokenizer import (
     ByteDecodeStream,
     DecodeStream,
@@ -21,6 +20,8 @@ from pellucid.text.tokenizer import (
     check_encodable,
     check_id,
     check_id_list,
+    folder_files,
+    make_file,
 )
 
 
@@ -117,29 +118,7 @@ class WordLevelTokenizer(Tokenizer):
 
     def files(self) -> dict[str, bytes]:
         model = {"type": "WordLevel", "vocab": self._ids, "unk_token": self.unknown or "<unk>"}
-        added = [
-            {
-                "id": self._ids[name],
-                "content": name,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for name in self.special.names()
-        ]
-        file = {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": added,
-            "normalizer": None,
-            "pre_tokenizer": self.pre_tokenizer,
-            "post_processor": None,
-            "decoder": self.decoder,
-            "model": model,
-        }
+        file = make_file(model, self._ids, self.special.names(), self.pre_tokenizer, self.decoder)
         return folder_files(json.dumps(file, ensure_ascii=False), self.special, self.kind, self.unknown)
 
 

@@ -25,7 +25,7 @@ from pellucid.data.permutation import derive_keys
 from pellucid.data.rows import Batch, Rows, check_length
 from pellucid.data.shard import Ids
 from pellucid.text.standard import StandardTokenizer
-from pellucid.text.tokenizer import Special, Tokenizer
+from pellucid.text.tokenizer import Special, Tokenizer, make_file
 from pellucid.text.word_level import CharacterTokenizer, WordTokenizer
 
 GENERATED = ("stories", "task")
@@ -129,23 +129,10 @@ def spaced_words(level: str) -> StandardTokenizer:
         if not _BARE.match(word):
             tokens[" " + word] = None
     vocab = {token: id for id, token in enumerate(tokens)}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    file = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": vocab[END], "content": END} | flags],
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Split",
-            "pattern": {"Regex": " ?" + _WORD},
-            "behavior": "Isolated",
-            "invert": False,
-        },
-        "post_processor": None,
-        "decoder": {"type": "Fuse"},
-        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": UNKNOWN},
-    }
+    pattern = {"Regex": " ?" + _WORD}
+    words = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+    model = {"type": "WordLevel", "vocab": vocab, "unk_token": UNKNOWN}
+    file = make_file(model, vocab, [END], words, {"type": "Fuse"})
     return StandardTokenizer(json.dumps(file, ensure_ascii=False), Special(END, END), "words")
 
 
