@@ -154,7 +154,7 @@ def _ask_boxes(file: Path, sheet: "Sheet", tried: list["MarkedBox"], peeked: lis
     lists."""
     from pellucid.base.files import read_text
     from pellucid.learning.sheets.answers import is_blank, parse_answer
-    from pellucid.learning.sheets.data_line import MOST_BYTES
+    from pellucid.learning.sheets.blanks import MOST_BYTES
     from pellucid.learning.sheets.file import check_sheet_output, write_answers
     from pellucid.learning.sheets.hints import STAGES, explain_fitting, make_hint
     from pellucid.learning.sheets.mark import mark_sheet

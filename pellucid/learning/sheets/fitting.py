@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pellucid.explanation.rule import Rule, compute, find_keys
-from pellucid.learning.sheets.agreement import compared_decimals, is_equal, written_half_unit
-from pellucid.learning.sheets.answers import Answer
+from pellucid.learning.sheets.answers import Answer, compared_decimals, is_equal, written_half_unit
 from pellucid.learning.sheets.learner import Learner
 from pellucid.learning.sheets.sheet import Box, Sheet
 from pellucid.verification import mistakes

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from pellucid.explanation.rule import Rule, compute, find_keys
-from pellucid.learning.sheets.agreement import is_exactly
-from pellucid.learning.sheets.answers import Answer, parse_answer
+from pellucid.learning.sheets.answers import Answer, is_exactly, parse_answer
 from pellucid.learning.sheets.sheet import Box, Sheet
 
 MOST_MOVES = 1_000_000

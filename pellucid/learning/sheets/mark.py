@@ -12,8 +12,15 @@ from functools import cached_property
 from typing import Any
 
 from pellucid.explanation.rule import RuleCall, compute
-from pellucid.learning.sheets.agreement import has_digits, is_cut_off, is_equal, is_exactly, written_half_unit
-from pellucid.learning.sheets.answers import Answer, is_blank
+from pellucid.learning.sheets.answers import (
+    Answer,
+    has_digits,
+    is_blank,
+    is_cut_off,
+    is_equal,
+    is_exactly,
+    written_half_unit,
+)
 from pellucid.learning.sheets.fitting import FittingMistake, MistakeSearch
 from pellucid.learning.sheets.learner import Learner
 from pellucid.learning.sheets.sheet import Box, Sheet, SumCheck, format_answer

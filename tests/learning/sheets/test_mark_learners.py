@@ -20,8 +20,8 @@ from pellucid.explanation.rule import compute
 from pellucid.explanation.trace import Trace
 from pellucid.learning.lessons.ladder import Lesson, lessons, make_sheets
 from pellucid.learning.sheets.file import fill_key
+from pellucid.learning.sheets.forms import apply_level
 from pellucid.learning.sheets.hints import STAGES, make_hint
-from pellucid.learning.sheets.levels import apply_level
 from pellucid.learning.sheets.make import make_sheet
 from pellucid.learning.sheets.mark import Grade, mark_sheet
 from pellucid.learning.sheets.sheet import Sheet, format_answer

@@ -9,7 +9,7 @@ import pytest
 from pellucid.base.errors import UsageError
 from pellucid.config import preset
 from pellucid.formats import gguf
-from pellucid.formats.gguf.rounding import KINDS, check_kind, round_weights
+from pellucid.formats.gguf.quants import KINDS, check_kind, round_weights
 from pellucid.model import Model
 
 

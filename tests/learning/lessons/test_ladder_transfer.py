@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.learning.lessons.ladder import Lesson, find_lesson, lessons
-from pellucid.learning.lessons.transfer import find_transfer_file, make_transfer
+from pellucid.learning.lessons.ladder import Lesson, find_lesson, find_transfer_file, lessons, make_transfer
 from pellucid.learning.sheets.file import format_sheet
 from pellucid.learning.sheets.sheet import significant_digits
 
