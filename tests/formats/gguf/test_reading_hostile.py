@@ -83,7 +83,7 @@ def fact(type: int, value: bytes, more: int = 0, name: str = "a") -> Make:
 
 def counts(tensors: int, metadata: int, rest: bytes) -> Make:
     """A header that claims these numbers, and what follows it."""
-    return lambda: Raw(counts=(tensors, metadata)).bytes() + rest
+    return lambda: Raw(counts=(tensors, metadata)).bytes()[:24] + rest
 
 
 CORPUS: dict[str, tuple[str, Make]] = {
