@@ -113,13 +113,9 @@ def _peft_config(adapter: Adapter, names: Mapping[str, str]) -> dict[str, Any]:
 def _target_modules(config: ModelConfig, names: Mapping[str, str]) -> list[str]:
     """Returns the last parts of the names where these match no other projection, else the full names."""
     last = sorted({name.rpartition(".")[2] for name in names.values()})
-    every = [f"blocks.{layer}.{path}" for layer in range(config.n_layer) for path in _projection_kinds(names)]
+    kinds = {path.split(".", 2)[2] for path in names}  # attn.q_proj, mlp.up_proj, …
+    every = [f"blocks.{layer}.{kind}" for layer in range(config.n_layer) for kind in kinds]
     return last if set(every) == set(names) else sorted(names.values())
-
-
-def _projection_kinds(names: Mapping[str, str]) -> set[str]:
-    """Returns the projections of a block: attn.q_proj, mlp.up_proj, …"""
-    return {path.split(".", 2)[2] for path in names}
 
 
 def _own_config(adapter: Adapter, why: str) -> dict[str, Any]:

@@ -71,7 +71,9 @@ class ModelReference:
             )
         else:
             found = _read_toml(self.name, self._tables, len((self.toml or "").encode()))
-        return replace(found, name=make_label(self.name), own_name=found.name)
+        is_preset = self.path is None and not self.name.endswith(".toml")
+        label = self.name if is_preset else make_label(self.name)
+        return replace(found, name=label, own_name=found.name)
 
 
 def resolve(name: str | Path) -> ModelReference:

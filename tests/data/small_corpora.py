@@ -4,9 +4,14 @@ import functools
 import random
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from pellucid.data.generated.stories import Story, stories
+from pellucid.data.generated.stories.exact import Position
+from pellucid.data.generated.stories.generate import build_story
+from pellucid.data.generated.stories.grammar import Option
+from pellucid.data.generated.stories.levels import grammar
 from pellucid.data.prepare import prepare
 from pellucid.data.tokens import TokenFolder, Tokens
 from pellucid.text.corpus import Corpus
@@ -82,3 +87,23 @@ def contents(folder: Path) -> dict[str, bytes]:
 def drawn(level: str) -> tuple[Story, ...]:
     """Stories of one seed, drawn once for all that is said of a sample."""
     return tuple(stories(level, 5, count=12_000))
+
+
+def every_story(level: str) -> Iterator[Story]:
+    """Yields all stories of a level, one for each derivation; for levels whose `count_stories` is small."""
+    yield from map(build_story, _derivations(Position(grammar(level).start, 0, None), {"": ""}))
+
+
+def _derivations(place: Position | None, forms: dict[str, str]) -> Iterator[tuple[Option, ...]]:
+    if place is None:
+        yield ()
+        return
+    template, step, rest = place
+    if step == len(template.steps):
+        yield from _derivations(rest, forms)
+        return
+    _, key, tables = template.steps[step]
+    after = Position(template, step + 1, rest)
+    for option in tables[forms[key]].options:
+        for made in _derivations(Position(option.template, 0, after), forms | option.forms):
+            yield option, *made

@@ -4,7 +4,6 @@ import math
 from functools import partial
 from pathlib import Path
 
-from pellucid.base.dtypes import Array
 from pellucid.base.files import need
 from pellucid.base.quantized import is_quantizable
 from pellucid.formats.gguf import architectures
@@ -32,9 +31,7 @@ def read(path: str | Path) -> Pretrained:
         architecture = architectures.find(str(kind))
         embedding = container.tensors.get("token_embd.weight")
         implied = {"vocab_size": embedding.shape[0]} if embedding else {}
-        tables = {
-            name: _read_table(container, name) for name in architecture.tables if name in container.tensors
-        }
+        tables = {name: container.rows(name) for name in architecture.tables if name in container.tensors}
         config = architecture.config(
             Metadata(container.metadata, str(kind), implied, tables), container.tensors
         )
@@ -75,10 +72,6 @@ def _find_places(container: Container, architecture: Architecture, layers: int) 
     for name in container.tensors:
         require_support(name in known, f"it has an unknown tensor {show_name(name)!r}")
     return places
-
-
-def _read_table(container: Container, name: str) -> Array:
-    return container.rows(name, 0, container.tensors[name].shape[0])
 
 
 def _make_tensor(container: Container, name: str, place: Place) -> LazyTensor:

@@ -84,7 +84,8 @@ def write_document(lesson: Lesson, code: str = "../..") -> Iterator[str]:
         yield render_section(page, page.section(title), lesson.references, style) + "\n"
     yield "## Sheets and code\n"
     yield "\n".join(_list_sheets(lesson)) + "\n"
-    program = f"[{lesson.name}.py]({code}/{_program_path(lesson)})"
+    file = f"pellucid/learning/lessons/{lesson.part}/{lesson.name}.py"
+    program = f"[{lesson.name}.py]({code}/{file})"
     yield f"The numbers of this page are those of {program}; the operations are {_link_code(lesson, code)}.\n"
 
 
@@ -94,10 +95,6 @@ def _list_sheets(lesson: Lesson) -> Iterator[str]:
         for name in names:
             what = f"{name}, {words}" if name else words
             yield f"- {what}: `{format_command(lesson, level, name)}`"
-
-
-def _program_path(lesson: Lesson) -> str:
-    return f"pellucid/learning/lessons/{lesson.part}/{lesson.name}.py"
 
 
 def _link_code(lesson: Lesson, code: str) -> str:

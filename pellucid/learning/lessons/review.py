@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from pellucid.learning.lessons.ladder import Lesson, lesson_sheets, lessons
+from pellucid.learning.lessons.ladder import lesson_sheets, lessons
 from pellucid.learning.sheets.history import Record, Skill
 from pellucid.learning.sheets.sheet import Sheet
 
@@ -30,17 +30,14 @@ def make_review(record: Record, now: datetime | None = None) -> Sheet | str:
         return f"Nothing is due; {first} is next, on {times[first]:%Y-%m-%d}."
     finished = [lesson for lesson in begun if record.progress(lesson.number).is_finished]
     for among in (finished, begun):
-        sheets = [sheet for lesson in among for sheet in _make_sheets(record, lesson)]
+        # with numbers that the learner has not seen
+        seeds = {lesson: 1 + record.progress(lesson.number).sheets for lesson in among}
+        sheets = [sheet for lesson, seed in seeds.items() for sheet in lesson_sheets(lesson, 2, seed)]
         best = max(sheets, key=lambda sheet: len(_find_skills(sheet) & set(due)), default=None)
         if best and (asked := [skill for skill in due if skill in _find_skills(best)]):
             return open_skills(best, asked)
     names = ", ".join(map(str, due))
     return f"No lesson that you have begun asks what is due: {names}."
-
-
-def _make_sheets(record: Record, lesson: Lesson) -> list[Sheet]:
-    """Returns the sheets of a lesson with numbers that the learner has not seen."""
-    return lesson_sheets(lesson, 2, seed=1 + record.progress(lesson.number).sheets)
 
 
 def _find_skills(sheet: Sheet) -> set[Skill]:

@@ -61,7 +61,7 @@ def _plant_mistake(sheet: Sheet) -> Sheet:
     found = [(number, name) for number, box in enumerate(sheet.boxes, 1) for name in box.mistakes]
     random.Random(sheet.seed).shuffle(found)
     planted = (_replace_rule(sheet, number, name) for number, name in found)
-    number, wrong = next((one for one in planted if _has_values(one[1])), (0, sheet))
+    number, wrong = next((one for one in planted if all(map(math.isfinite, one[1].key.values()))), (0, sheet))
     if not number:
         raise UsageError("no mistake of the catalogue shows in these numbers; choose another --focus.")
     worked, box = apply_level(wrong, 0), sheet.boxes[number - 1]
@@ -89,10 +89,6 @@ def _replace_rule(sheet: Sheet, number: int, mistake: str) -> tuple[int, Sheet]:
     wrong = boxes[number - 1]
     boxes[number - 1] = replace(wrong, rule=wrong.mistakes[mistake], exact=False)
     return number, replace(sheet, boxes=tuple(boxes), checks=())
-
-
-def _has_values(sheet: Sheet) -> bool:
-    return all(math.isfinite(value) for value in sheet.key.values())
 
 
 FORM_MAKERS: dict[str, Callable[[Sheet], Sheet]] = {

@@ -1,6 +1,7 @@
 """Every lesson is a page of the right length without a typed number, a program and sheets; the folder lists
 them."""
 
+import re
 import runpy
 import shlex
 from pathlib import Path
@@ -18,14 +19,14 @@ from pellucid.learning.lessons.ladder import (
     lessons,
     make_sheets,
 )
-from pellucid.learning.lessons.page import REFERENCE, WORDS, find_commands, find_literals
-from pellucid.learning.sheets.file import fill_key
-from pellucid.learning.sheets.mark import Grade, mark_sheet
+from pellucid.learning.lessons.page import REFERENCE, WORDS, find_literals
 from pellucid.learning.sheets.sheet import LEVELS
 from pellucid.reference.ops import find_op
 from pellucid.verification.mistakes import SHEET_MISTAKES, resolve_mistake
 from tests.cli.commands import Shell
+from tests.learning.sheets.test_make_random import check_marking
 
+COMMANDS = re.compile(r"^ *```sh\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 every_lesson = pytest.mark.parametrize("lesson", lessons().values(), ids=lambda lesson: lesson.name)
 
 
@@ -82,11 +83,10 @@ def test_every_mistake_of_a_lesson_is_known_and_shows_in_its_sheets(lesson: Less
 
 @every_lesson
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_own_key_of_a_sheet_is_right(lesson: Lesson, level: int) -> None:
+def test_the_key_of_a_sheet_is_right_and_so_is_a_learner_who_rounds(lesson: Lesson, level: int) -> None:
     for sheet in lesson_sheets(lesson, level):
         assert (sheet.lesson, sheet.level) == (lesson.number, level)
-        marking = mark_sheet(fill_key(sheet))
-        assert all(box.grade is Grade.RIGHT for box in marking.boxes)
+        check_marking(sheet)
 
 
 @every_lesson
@@ -102,7 +102,10 @@ def test_the_commands_of_a_page_run(
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     shell = Shell(capsys, monkeypatch)
-    for line in find_commands(lesson.page):
+    blocks = [block for part in lesson.page.sections for block in COMMANDS.findall(part.text)]
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    assert bool(lines) == any("```sh" in part.text for part in lesson.page.sections)
+    for line in (line for line in lines if line.strip() and not line.lstrip().startswith("#")):
         program, *arguments = shlex.split(line)
         done = shell(*arguments)
         assert (program, done.code) == ("pellucid", 0), f"{line}\n{done.err}"

@@ -15,10 +15,10 @@ from pellucid.data.generated.stories import (
     vocabulary,
     words_of,
 )
-from pellucid.data.generated.stories.exact import _Longest, every_story
+from pellucid.data.generated.stories.exact import _Longest
 from pellucid.data.generated.stories.grammar import Option
 from pellucid.data.generated.stories.levels import LEVELS, grammar
-from tests.data.small_corpora import drawn
+from tests.data.small_corpora import drawn, every_story
 
 
 class _LongestOfAll(_Longest):
