@@ -180,7 +180,7 @@ def _make_lesson_sheet(origin: str, level: int | None, seed: int | None, part: i
 
 
 def _make_review() -> "Sheet | None":
-    from pellucid.learning.lessons.review import make_review
+    from pellucid.learning.lessons.ladder import make_review
     from pellucid.learning.sheets.history import read_record
 
     with progress("running the programs of your lessons"):

@@ -10,12 +10,12 @@ from pellucid.formats.gguf import architectures
 from pellucid.formats.gguf.architectures import Architecture, Place
 from pellucid.formats.gguf.container import (
     Container,
+    Metadata,
     read_container,
     reading_errors,
     require_support,
     show_name,
 )
-from pellucid.formats.gguf.metadata import Metadata
 from pellucid.formats.gguf.tokenizer import read_companions
 from pellucid.formats.pretrained import LazyTensor, LazyWeights, Pretrained, Provenance, Shape, check_shapes
 

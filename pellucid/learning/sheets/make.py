@@ -16,11 +16,10 @@ from pellucid.explanation.expression import Expression
 from pellucid.explanation.formula import find_local_name
 from pellucid.explanation.rule import Rule, compute, find_keys, format_rule, is_call
 from pellucid.explanation.trace import Trace
-from pellucid.learning.sheets.cells import Cells
+from pellucid.learning.sheets.cells import Cells, find_textbook_form
 from pellucid.learning.sheets.digits import count_decimals, is_exact, print_given
 from pellucid.learning.sheets.drafts import BoxDraft, draft_boxes, find_focus
 from pellucid.learning.sheets.sheet import Box, Sheet, SumCheck
-from pellucid.learning.sheets.textbook import find_textbook_form
 from pellucid.reference.op import Index
 from pellucid.verification.mistakes.variant import base_name
 from pellucid.verification.mistakes.wrong_rules import find_wrong_rules

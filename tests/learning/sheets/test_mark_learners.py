@@ -12,9 +12,8 @@ import pytest
 import pellucid
 from pellucid.base.errors import PellucidError
 from pellucid.learning.sheets.file import fill_key
-from pellucid.learning.sheets.hints import STAGES, make_hint
 from pellucid.learning.sheets.make import make_sheet
-from pellucid.learning.sheets.mark import mark_sheet
+from pellucid.learning.sheets.mark import STAGES, make_hint, mark_sheet
 from pellucid.learning.sheets.sheet import Sheet
 from tests.learning.sheets.test_make_random import MODELS, RULES, run
 

@@ -9,8 +9,7 @@ from pellucid.base import registry
 from pellucid.base.dtypes import Array
 from pellucid.base.errors import ConfigError, not_one_of
 from pellucid.config import ModelConfig
-from pellucid.formats.gguf.container import Value
-from pellucid.formats.gguf.metadata import Metadata
+from pellucid.formats.gguf.container import Metadata, Value
 
 
 @dataclass(frozen=True)

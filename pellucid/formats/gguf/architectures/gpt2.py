@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 from pellucid.config import ModelConfig
 from pellucid.formats.gguf.architectures import Architecture, Place
-from pellucid.formats.gguf.container import Value
-from pellucid.formats.gguf.metadata import Metadata
+from pellucid.formats.gguf.container import Metadata, Value
 from pellucid.parts.norms import LayerNormConfig
 
 

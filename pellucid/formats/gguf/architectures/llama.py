@@ -11,8 +11,7 @@ from pellucid.base.dtypes import Array
 from pellucid.config import ModelConfig
 from pellucid.formats.gguf import rope_scaling
 from pellucid.formats.gguf.architectures import Architecture, Place
-from pellucid.formats.gguf.container import Value, require_support
-from pellucid.formats.gguf.metadata import Metadata
+from pellucid.formats.gguf.container import Metadata, Value, require_support
 from pellucid.parts.norms import RmsNormConfig
 
 

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pellucid.learning.lessons.ladder import find_lesson, lesson_sheets
-from pellucid.learning.lessons.review import make_review
+from pellucid.learning.lessons.ladder import find_lesson, lesson_sheets, make_review
 from pellucid.learning.sheets.history import Practice, Record, RecordEntry, Skill
 from pellucid.learning.sheets.sheet import Sheet
 
