@@ -264,20 +264,18 @@ def _read_toml_config(name: str, data: dict[str, Any]) -> ModelConfig:
 def _read_weights(name: str, config: ModelConfig, given: Any) -> dict[str, Array]:
     if not isinstance(given, dict):
         raise FileError(f"{name}: [weights] must be a table of names.")
-    weights = {key: _read_array(name, key, value) for key, value in given.items()}
+    weights = dict[str, Array]()
+    for key, value in given.items():
+        try:
+            array = np.array(value)
+        except ValueError:
+            array = np.array("ragged")
+        if array.dtype.kind not in "if" or not np.isfinite(array).all():
+            raise FileError(f"{name}: the weight {key!r} is not a table of numbers.")
+        weights[key] = array.astype(np.float64)
     if why := shape_mismatch(config.parameters(), {key: array.shape for key, array in weights.items()}):
         raise FileError(f"{name}: {why}{'' if why.endswith('?') else '.'}")
     return {key: weights[key] for key in config.parameters()}
-
-
-def _read_array(name: str, key: str, value: Any) -> Array:
-    try:
-        array = np.array(value)
-    except ValueError:
-        array = np.array("ragged")
-    if array.dtype.kind not in "if" or not np.isfinite(array).all():
-        raise FileError(f"{name}: the weight {key!r} is not a table of numbers.")
-    return array.astype(np.float64)
 
 
 # ---- the models that a name can mean

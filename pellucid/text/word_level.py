@@ -80,12 +80,13 @@ class WordLevelTokenizer(Tokenizer):
         return ids + self._plain(text[start:])
 
     def _plain(self, text: str) -> list[int]:
-        return [self._id(word) for word in self.pattern.findall(check_encodable(text))]
+        ids, hidden = self._ids, self._hidden
+        return [
+            ids[word] if word in ids and word not in hidden else self._id_of_unknown(word)
+            for word in self.pattern.findall(check_encodable(text))
+        ]
 
-    def _id(self, word: str) -> int:
-        id = self._ids.get(word)
-        if id is not None and word not in self._hidden:
-            return id
+    def _id_of_unknown(self, word: str) -> int:
         if self.unknown is not None:
             return self._ids[self.unknown]
         known = [entry for entry in self.words if entry not in self._hidden]

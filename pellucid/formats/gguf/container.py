@@ -323,7 +323,7 @@ def _check_places(tensors: Mapping[str, TensorInfo], end: int) -> None:
         )
 
 
-# ---- metadata by name: a key that was not read is refused, so none is ignored that would change the arithmetic
+# ---- metadata by name: a key that was not read is refused, since it may change the arithmetic
 
 
 class Metadata:
