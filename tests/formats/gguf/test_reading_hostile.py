@@ -311,25 +311,8 @@ def test_scales_that_are_not_numbers_give_weights_that_are_none(tmp_path: Path) 
 
 
 STRANGE = (
-    0,
-    1,
-    2,
-    3,
-    7,
-    8,
-    9,
-    31,
-    33,
-    255,
-    2**16,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**40,
-    2**62,
-    2**63,
-    2**64 - 1,
-)
+    0, 1, 2, 3, 7, 8, 9, 31, 33, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63, 2**64 - 1,
+)  # fmt: skip
 
 
 def mutated(data: bytes, tables: int, draw: random.Random) -> bytes:

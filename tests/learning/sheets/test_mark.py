@@ -305,18 +305,18 @@ def hint(sheet: Sheet, stage: int) -> str:
     return make_hint(marking, marking.first_wrong, stage)
 
 
-WRONG = answer(P0="0.2", L="0.6990")
+SLIPPED = answer(P0="0.2", L="0.6990")
 """P₀ is wrong, and L = −log₁₀ 0.2 beside it."""
 
 
 def test_the_first_hint_says_where_and_neither_formula_nor_number() -> None:
-    text = hint(WRONG, 1)
+    text = hint(SLIPPED, 1)
     assert "P0" in text and "meaning of P0" in text and "E0, T" in text
     assert "softmax(S)" not in text and "0.3318" not in text
 
 
 def test_the_second_names_the_mistake_and_the_formula() -> None:
-    assert "softmax(S)" in hint(WRONG, 2)
+    assert "softmax(S)" in hint(SLIPPED, 2)
     text = hint(answer(L="0.4791"), 2)
     assert "logarithm to base 10" in text
 
@@ -330,7 +330,7 @@ def test_the_second_says_that_the_decimal_point_stands_elsewhere() -> None:
 
 
 def test_the_third_is_the_arithmetic_with_your_numbers() -> None:
-    assert hint(WRONG, 3).endswith("P0 = 1.6487 / 4.9688")
+    assert hint(SLIPPED, 3).endswith("P0 = 1.6487 / 4.9688")
     assert hint(answer(E0="", P0="0.2"), 3).endswith("P0 = 1.6487 / 4.9688")  # an open box is computed
     assert hint(answer(T="10/2", P0="0.2"), 3).endswith("T = 1.6487 + 3.3201")
 
@@ -341,9 +341,9 @@ def test_a_formula_as_an_answer_is_put_in_parentheses() -> None:
 
 
 def test_the_fourth_is_the_value_from_your_numbers_and_from_the_right_ones() -> None:
-    text = hint(WRONG, 4)
+    text = hint(SLIPPED, 4)
     assert "P0 = 0.3318" in text
-    marking = mark_sheet(WRONG)
+    marking = mark_sheet(SLIPPED)
     text = make_hint(marking, marking.find("L"), 4)
     assert "1.6094" in text and "1.1032" in text
 

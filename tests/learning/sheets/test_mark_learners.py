@@ -41,20 +41,8 @@ def test_a_sheet_of_a_hundred_boxes_is_marked_within_a_tenth_of_a_second() -> No
 
 EXTREMES = ["0", "-1", "1e300", "-1e300", "1e-300", "3", "0.5"]
 ODD_ANSWERS = [
-    "",
-    "0",
-    "-0",
-    "inf",
-    "-∞",
-    "1e300",
-    "1e-300",
-    "1/3",
-    "x",
-    "9" * 70,
-    "0." + "3" * 60,
-    "12 %",
-    "2",
-]
+    "", "0", "-0", "inf", "-∞", "1e300", "1e-300", "1/3", "x", "9" * 70, "0." + "3" * 60, "12 %", "2",
+]  # fmt: skip
 
 
 def distort(sheet: Sheet, draw: random.Random) -> Sheet:
