@@ -4,11 +4,10 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator
 
-from pellucid.learning.lessons.document import describe_sheet
+from pellucid.learning.lessons.document import FENCE, PIECES, PageStyle, describe_sheet, render_section
 from pellucid.learning.lessons.ladder import Lesson, find_lesson
 from pellucid.learning.lessons.page import SECTIONS
 from pellucid.learning.lessons.placeholders import PageNumber, PagePicture
-from pellucid.learning.lessons.render import FENCE, PIECES, PageStyle, render_section
 from pellucid.report.text import write_text as write_figure
 
 LEAST_CHART = 20
