@@ -140,19 +140,14 @@ def _store(arrays: Mapping[str, Array]) -> dict[str, StoredTensor]:
 
 FREE = {
     *(
-        "r",
-        "lora_alpha",
-        "lora_dropout",
-        "base_model_name_or_path",
-        "revision",
-        "task_type",
+        "r", "lora_alpha", "lora_dropout", "base_model_name_or_path", "revision", "task_type",
         "inference_mode",
     ),
     *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),  # as the tensors say
     *("peft_type", "peft_version", "auto_mapping", "runtime_config", "megatron_core", "ensure_weight_tying"),
     *("eva_config", "corda_config", "lora_ga_config", "loftq_config"),  # of a value of `init_lora_weights`
     "qalora_group_size",  # of `use_qalora`
-}
+}  # fmt: skip
 """Settings of `peft` that leave W + (alpha / rank) B A as it is."""
 USUAL = {"bias": ("none",), "init_lora_weights": (True, "gaussian", "orthogonal", "eva", "mica")}
 """The values under which another setting does so, beside those that mean nothing (null, false, [] and {})."""

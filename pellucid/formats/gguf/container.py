@@ -54,17 +54,8 @@ ALIGNMENT = 32
 """The default of general.alignment: tensors begin at multiples of it."""
 
 NUMBERS = {
-    0: "<u1",
-    1: "<i1",
-    2: "<u2",
-    3: "<i2",
-    4: "<u4",
-    5: "<i4",
-    6: "<f4",
-    10: "<u8",
-    11: "<i8",
-    12: "<f8",
-}
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 10: "<u8", 11: "<i8", 12: "<f8",
+}  # fmt: skip
 BOOL, TEXT, ARRAY = 7, 8, 9
 FLOAT32 = 6
 

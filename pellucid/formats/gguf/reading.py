@@ -46,11 +46,8 @@ def read(path: str | Path) -> Pretrained:
         name if isinstance(name, str) and name else path.stem,
         config,
         LazyWeights({name: tensors[name] for name in config.parameters()}),
-        beside.tokenizer,
-        Provenance(path, "gguf", str(kind), types, len(container.data)),
-        beside.chat_template,
-        beside.add_bos,
-        beside.generation,
+        provenance=Provenance(path, "gguf", str(kind), types, len(container.data)),
+        **vars(beside),
     )
 
 

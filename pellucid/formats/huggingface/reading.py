@@ -73,11 +73,8 @@ def assemble(folder: Path, given: Mapping[str, Any], tensors: Mapping[str, Store
         name=folder.resolve().name,
         config=config,
         weights=LazyWeights({name: found[name] for name in shapes}),
-        tokenizer=beside.tokenizer,
         provenance=Provenance(folder, "huggingface", given["model_type"], types, _count_bytes(links, named)),
-        chat_template=beside.chat_template,
-        add_bos=beside.add_bos,
-        generation=beside.generation,
+        **vars(beside),
     )
 
 
