@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.base import schema
 from pellucid.base.dtypes import Array
 from pellucid.base.errors import ConfigError, FileError, PellucidError, did_you_mean
 from pellucid.base.files import read_text
-from pellucid.base.strict import check_keys
+from pellucid.base.schema import Field
 from pellucid.base.toml import parse_toml
 from pellucid.config import ModelConfig, preset, preset_text, presets
 from pellucid.formats import library
@@ -34,6 +35,10 @@ MODEL = "model"
 TOKENIZER_PLACES = ("", "model", "tokenizer", "data/tokenizer")
 """Where a folder may hold a tokenizer: a model or a tokenizer in itself, a run in its model, token files in
 `tokenizer`, and a run that has not saved a model yet in its data."""
+
+
+TABLES = (Field("config", Any), Field("words", Any, None), Field("weights", Any, None))
+"""The tables of a TOML model; what they hold is read below."""
 
 
 @dataclass(frozen=True)
@@ -252,9 +257,7 @@ def _read_toml(name: str, data: dict[str, Any], size: int) -> Pretrained:
 
 def _read_toml_config(name: str, data: dict[str, Any]) -> ModelConfig:
     """Returns the config of a parsed TOML model; it need not have weights."""
-    check_keys(data, ("config", "words", "weights"), name, ("config",), FileError)
-    if not isinstance(data["config"], dict):
-        raise FileError(f"{name}: [config] must be a table.")
+    schema.read(TABLES, data, name, path=f"{name}: ", error=FileError)
     try:
         return ModelConfig.from_dict(data["config"])
     except ConfigError as error:
