@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,18 +155,32 @@ def interrupt_after(shards: int, out: Path) -> Callable[[EncodingProgress], None
     return stop
 
 
-def half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Corpus, Path, Path]:
+Interrupted = tuple[Corpus, Path, Path]
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a preparation was interrupted after three shards; its paths are relative."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(batching, "SIZE", 300)
+        source, tokenizer, out = corpus(Path()), tokenizer_folder(Path("tokenizer")), Path("out")
+        with pytest.raises(KeyboardInterrupt):
+            prepare(source, tokenizer, out, 1, interrupt_after(3, out), shard_tokens=200)
+    return folder
+
+
+@pytest.fixture
+def half_done(interrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Interrupted:
+    shutil.copytree(interrupted, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(batching, "SIZE", 300)
-    source, tokenizer, out = corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt):
-        prepare(source, tokenizer, out, 1, interrupt_after(3, out), shard_tokens=200)
-    return source, tokenizer, out
+    return corpus(Path()), Path("tokenizer"), Path("out")
 
 
-def test_finished_shards_are_kept_and_nothing_half_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, tokenizer, out = half_done(tmp_path, monkeypatch)
+def test_finished_shards_are_kept_and_nothing_half_written(half_done: Interrupted) -> None:
+    source, tokenizer, out = half_done
     names = {path.name for path in out.iterdir()}
     assert {"train-00000.tokens", "train-00002.tokens", PROGRESS} <= names and NAME not in names
     assert not [name for name in names if "partial" in name]
@@ -174,8 +189,8 @@ def test_finished_shards_are_kept_and_nothing_half_written(
         (folder / ".pellucid-0123456789ab-01234567.partial").write_bytes(b"half")
     prepare(source, tokenizer, out, 1, shard_tokens=200)
     assert (out / "train-00000.tokens").stat().st_mtime_ns == before
-    prepare(source, tokenizer, tmp_path / "whole", 1, shard_tokens=200)
-    assert contents(out) == contents(tmp_path / "whole")
+    prepare(source, tokenizer, Path("whole"), 1, shard_tokens=200)
+    assert contents(out) == contents(Path("whole"))
 
 
 def test_what_was_killed_before_it_had_begun_leaves_nothing(tmp_path: Path) -> None:
@@ -186,10 +201,8 @@ def test_what_was_killed_before_it_had_begun_leaves_nothing(tmp_path: Path) -> N
     assert not list(out.rglob("*.partial"))
 
 
-def test_a_finished_shard_that_is_damaged_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, tokenizer, out = half_done(tmp_path, monkeypatch)
+def test_a_finished_shard_that_is_damaged_is_made_anew(half_done: Interrupted) -> None:
+    source, tokenizer, out = half_done
     shard = out / "train-00001.tokens"
     shard.write_bytes(shard.read_bytes()[:-1])
     prepare(source, tokenizer, out, 1, shard_tokens=200)
@@ -199,19 +212,17 @@ def test_a_finished_shard_that_is_damaged_is_made_anew(
     assert contents(out) == whole
 
 
-def test_text_that_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, tokenizer, out = half_done(tmp_path, monkeypatch)
-    text = tmp_path / "text.txt"
+def test_text_that_changed_meanwhile_is_refused(half_done: Interrupted) -> None:
+    source, tokenizer, out = half_done
+    text = Path("text.txt")
     text.write_bytes(bytes([text.read_bytes()[0] ^ 1]) + text.read_bytes()[1:])
     with pytest.raises(FileError, match=r"train-00000\.tokens"):
         prepare(source, tokenizer, out, 1, shard_tokens=200)
 
 
-def test_text_that_ends_before_the_finished_shards_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, tokenizer, out = half_done(tmp_path, monkeypatch)
-    text = tmp_path / "text.txt"
+def test_text_that_ends_before_the_finished_shards_is_refused(half_done: Interrupted) -> None:
+    source, tokenizer, out = half_done
+    text = Path("text.txt")
     size = text.stat().st_size
     text.write_bytes(text.read_bytes()[:50].ljust(size))
     with pytest.raises(FileError, match="the text has changed"):
