@@ -124,9 +124,6 @@ def format_example(name: str, trace: Trace) -> Iterator[str]:
         yield from (f"{key} = {format_number(float(trace.value(key)), 5)}" for key in ("loss", *losses))
 
 
-UPDATES = "updates"
-
-
 def record_right(trace: Trace) -> Trace:
     """Adds right@k, the number of targets that are the likeliest token after k updates, and `updates`, the
     least k with all of them right (−1 where there is none), and returns the trace."""
@@ -145,6 +142,6 @@ def record_right(trace: Trace) -> Trace:
         if right == total and first < 0:
             first = k
     tape.describe(
-        tape.constant(UPDATES, first), meaning="number of updates after which every target is the likeliest"
+        tape.constant("updates", first), meaning="number of updates after which every target is the likeliest"
     )
     return trace

@@ -1,5 +1,7 @@
-"""The numbers as a learner has them, and how far they reach: through steps left open, and with the rounding
-of each answer as it was written."""
+"""The numbers as a learner has them, and the mistakes that give a wrong one.
+
+The numbers reach through steps left open, and with the rounding of each answer as it was written.
+"""
 
 import heapq
 import math

@@ -1,7 +1,8 @@
 """Marking: each answer against the answer key, and against its rule on the learner's own earlier numbers.
 
 `mark_sheet` needs the sheet alone. One slip makes one box wrong: what follows from it is right from your
-numbers. A wrong answer is explained by the mistakes whose own arithmetic, on the learner's numbers, gives it.
+numbers. A wrong answer is explained by the mistakes whose own arithmetic, on the learner's numbers, gives it;
+`make_hint` says as much of it as a learner asks.
 """
 
 import math
