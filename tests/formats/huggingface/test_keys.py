@@ -263,7 +263,7 @@ REFUSED: list[tuple[str, str, Any, str]] = [
     ("llama", "num_key_value_heads", 0, "num_key_value_heads must be an integer"),
     ("llama", "num_key_value_heads", 5, "cannot share"),
     ("llama", "head_dim", 3, "d_head=3 is odd"),
-    ("llama", "num_hidden_layers", 10**9, "n_layer=1000000000 is too large"),
+    ("llama", "num_hidden_layers", 10**9, "n_layer .*1000000000"),
     ("llama", "vocab_size", True, "vocab_size must be an integer"),
     ("llama", "hidden_size", "64", "hidden_size must be an integer"),
     ("llama", "sliding_window", 4096, "'sliding_window' is 4096"),
