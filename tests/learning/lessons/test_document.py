@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pellucid.base.errors import FileError, UsageError
+from pellucid.learning.lessons.document import PageStyle, render_section
 from pellucid.learning.lessons.page import SECTIONS, parse_page
-from pellucid.learning.lessons.render import PageStyle, render_section
 from tests.learning.lessons.test_page import HEAD
 from tests.learning.lessons.test_placeholders import REFERENCES
 

@@ -1,7 +1,7 @@
 """Tests of the number of targets that a model predicts after each update."""
 
 import pellucid
-from pellucid.learning.lessons.accuracy import record_right
+from pellucid.learning.lessons.program import record_right
 
 PROMPTS, TARGETS = ["A B", "B A"], ["C", "A"]
 

@@ -6,7 +6,7 @@ import pytest
 import pellucid
 from pellucid.explanation.expression import compute
 from pellucid.explanation.trace import Trace
-from pellucid.learning.sheets.textbook import find_textbook_form
+from pellucid.learning.sheets.cells import find_textbook_form
 from pellucid.reference.training import forward
 from tests.reference.models import CONFIGS, IDS, TARGETS, backpropagated, weights
 

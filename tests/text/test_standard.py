@@ -1,5 +1,6 @@
 """Whatever pattern a file cuts words by, nothing of the text is lost, and the ids are the library's."""
 
+import functools
 import json
 
 import hypothesis
@@ -7,6 +8,8 @@ import hypothesis.strategies as st
 import pytest
 import tokenizers
 
+from pellucid.text import alphabet
+from pellucid.text.from_files import byte_level_bpe
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
 from tests.formats.tokenizers import bpe_table
@@ -20,6 +23,7 @@ PATTERNS = {
 }
 
 
+@functools.cache
 def made(pattern: str) -> tuple[StandardTokenizer, tokenizers.Tokenizer]:
     cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False, "trim_offsets": True}
@@ -42,3 +46,10 @@ def test_ids_are_the_library_s_and_the_text_comes_back(name: str, text: str) -> 
 def test_what_bloom_s_pattern_leaves_out_is_kept() -> None:
     ours, _ = made(PATTERNS["bloom"])
     assert ours.decode(ours.encode("a, b. 12")) == "a, b. 12"
+
+
+def test_a_special_byte_leaves_the_text_to_the_other_library() -> None:
+    vocab = {letter: id for id, letter in enumerate(alphabet.BYTE)}
+    tokenizer = StandardTokenizer(json.dumps(byte_level_bpe(vocab, [], ["t"])), Special())
+    assert tokenizer.split is None
+    assert tokenizer.decode(tokenizer.encode("the cat 12")) == "the cat 12"
