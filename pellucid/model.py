@@ -142,7 +142,7 @@ class Model:
     ) -> "Model":
         """Returns what `pellucid.load` returns, under the name that other libraries use."""
         if not isinstance(name, str | os.PathLike):
-            from pellucid.formats.huggingface.module import is_module, read_module
+            from pellucid.formats.huggingface.reading import is_module, read_module
 
             if is_module(name):
                 return cls(read_module(name), *check_engine(device, dtype), check_weights(weights))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pellucid.base.errors import ConfigError, TokenError, UsageError
-from pellucid.text.chat_template import Chat, ChatTemplate
+from pellucid.text.chat_template import Chat, ChatTemplate, PlainChat, write_plain
 from pellucid.text.kinds import train
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
@@ -323,7 +323,7 @@ def test_an_interrupted_conversation_is_not_taken_for_the_next(monkeypatch: pyte
         raise KeyboardInterrupt
 
     with ChatTemplate("{{ messages[0].content }}") as template:
-        monkeypatch.setattr(template._process.stdout, "readline", interrupt)
+        monkeypatch.setattr(template._worker.process.stdout, "readline", interrupt)
         with pytest.raises(KeyboardInterrupt):
             template.render([{"role": "user", "content": "first"}])
         assert template.render([{"role": "user", "content": "second"}]) == "second"
@@ -331,7 +331,7 @@ def test_an_interrupted_conversation_is_not_taken_for_the_next(monkeypatch: pyte
 
 def test_ctrl_c_at_the_terminal_does_not_reach_the_process() -> None:
     with ChatTemplate("{{ messages[0].content }}") as template:
-        assert os.getpgid(template._process.pid) != os.getpgid(0)
+        assert os.getpgid(template._worker.process.pid) != os.getpgid(0)
 
 
 def test_a_template_that_is_none_is_reported_at_once() -> None:
@@ -358,3 +358,25 @@ def test_a_missing_or_unsafe_engine_is_reported(
     monkeypatch.setattr(importlib.metadata, "version", version)
     with pytest.raises(UsageError, match=words):
         ChatTemplate("")
+
+
+def test_a_conversation_is_a_line_for_each_message() -> None:
+    talk = [
+        {"role": "system", "content": "Be."},
+        {"role": "user", "content": "Who?"},
+        {"role": "assistant", "content": " Me.\n"},
+        {"role": "user", "content": "Why?"},
+    ]
+    assert write_plain(talk) == "Be.\n\nUser: Who?\nAssistant: Me.\nUser: Why?\nAssistant:"
+
+
+def test_the_ids_are_those_of_the_text_and_no_token_ends_an_answer() -> None:
+    with PlainChat(lambda text: [len(text)]) as chat:
+        assert chat.prompt([{"role": "user", "content": "?"}]) == [len("User: ?\nAssistant:")]
+        chat.end_of_turn()
+        assert chat.stop_texts == ("\nUser:",)
+
+
+def test_a_role_that_plain_text_has_no_name_for_is_refused() -> None:
+    with pytest.raises(UsageError, match="tool"):
+        write_plain([{"role": "tool", "content": "x"}])

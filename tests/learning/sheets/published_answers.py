@@ -13,8 +13,7 @@ import numpy as np
 from pellucid.base.names import IGNORE_INDEX
 from pellucid.explanation.trace import Trace
 from pellucid.learning.sheets.make import make_sheet
-from pellucid.learning.sheets.mark import Grade
-from pellucid.learning.sheets.sheet import Sheet
+from pellucid.learning.sheets.mark import Grade, Marking, mark_sheet
 from pellucid.parts.mlps import Relu
 from pellucid.parts.residuals import PlainResidual
 from pellucid.reference.mlps import apply_mlp
@@ -65,10 +64,11 @@ class Published:
             for i, (answer, verdict) in enumerate(zip(answers, verdicts, strict=True)):
                 yield address.replace("*", str(i)), (answer, verdict)  # type: ignore[misc]
 
-    def make_sheet(self) -> Sheet:
-        """Returns the sheet with the published answers."""
+    @cached_property
+    def marking(self) -> Marking:
+        """The verdicts on the sheet with the published answers."""
         sheet = make_sheet(self.trace(), self.focus, boxes=200, digits=self.digits)
-        return replace(sheet, answers={key: answer for key, (answer, _) in self.cells.items()})
+        return mark_sheet(replace(sheet, answers={key: answer for key, (answer, _) in self.cells.items()}))
 
 
 def _name(tape: Tape, prompt: Sequence[int]) -> Trace:
