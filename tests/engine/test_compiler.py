@@ -58,12 +58,12 @@ def test_every_choice_is_one_graph(name: str) -> None:
 
 
 def test_a_tap_is_not_in_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    tapped = graph_of(fast(ROPE), IDS_)
+    tapped = graph_of(SHALLOW, IDS_)
     torch._dynamo.reset()
     monkeypatch.setattr(TapScope, "__call__", lambda self, name, value: value)
     for module in ("transformer", "positions"):
         monkeypatch.setattr(f"pellucid.engine.{module}.tap", lambda name, value: value)
-    assert tapped == graph_of(fast(ROPE), IDS_)
+    assert tapped == graph_of(fast(SHALLOW.config), IDS_)
 
 
 def test_compiled_code_steps_aside_for_a_recording_and_an_edit() -> None:
@@ -129,8 +129,8 @@ def test_tables_grow_beneath_compiled_code() -> None:
         assert torch.equal(found, fast(config)(ids))
 
 
-def test_the_engine_does_not_import_the_compiler() -> None:
-    """It takes longer than all of the engine, and imports Triton where there is one."""
-    code = "import sys, pellucid.generation.scheduler; print('torch._dynamo' in sys.modules)"
+def test_the_engine_imports_neither_the_compiler_nor_triton() -> None:
+    """Either takes longer than all of the engine."""
+    code = "import sys, pellucid.generation.scheduler; print({'torch._dynamo', 'triton'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert done.stdout.strip() == "set()"

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from pellucid.base.errors import UsageError
-from pellucid.base.names import describe
 from pellucid.engine import taps
 from pellucid.engine.taps import edit, look, record
 from pellucid.engine.transformer import Transformer
@@ -22,7 +21,7 @@ from pellucid.generation.request import Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.model import Model
-from tests.agreement.engines import CHOICES, DIFFERENT, IDS, TARGETS, fast, run
+from tests.agreement.engines import CHOICES, IDS, TARGETS, fast, run
 from tests.formats.gguf import random_models
 
 CONFIG = CHOICES["positions/rope"]
@@ -83,19 +82,6 @@ def test_a_recording_that_saw_nothing_is_empty() -> None:
         pass
     assert not seen and seen.calls == [] and seen.arrays() == {}
     assert repr(seen) == "<Recording: 0 values>"
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_every_value_has_the_axes_that_the_glossary_says(name: str) -> None:
-    config = CHOICES[name]
-    with record(gradients=True) as seen:
-        run(fast(config), IDS, TARGETS).backward()
-    sizes = config.sizes(batch=len(IDS), length=len(IDS[0]))
-    for value in seen:
-        entry = describe(value)
-        assert entry, value
-        wanted = tuple(sizes[axis] for axis in entry.axes)
-        assert value == "mask" or tuple(seen[value].shape) == wanted, value
 
 
 def test_every_forward_call_is_kept_by_itself_also_while_generating() -> None:
