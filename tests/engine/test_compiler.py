@@ -67,7 +67,7 @@ def test_a_tap_is_not_in_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_compiled_code_steps_aside_for_a_recording_and_an_edit() -> None:
-    model = fast(ROPE)
+    model = SHALLOW
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     plain = compiled(IDS_)
     with record() as seen:
