@@ -267,9 +267,12 @@ def test_the_ids_of_a_json_table_are_texts() -> None:
 @pytest.mark.parametrize(
     ("kind", "setting", "fact"),
     [
-        *((BannedTokens, ids, "token ids") for ids in (3, "3", [-1], [1.0], [True], ["1"])),
         *(
-            (LogitBias, bias, "by token id")
+            (BannedTokens, ids, r"banned_tokens.* must be .*not")
+            for ids in (3, "3", [-1], [1.0], [True], ["1"])
+        ),
+        *(
+            (LogitBias, bias, r"logit_bias.* must be .*not")
             for bias in (3, {"a": 1.0}, {-1: 1.0}, {1: "2"}, {1: math.inf}, {1: math.nan}, {True: 1})
         ),
         (MinP, 1.1, "from 0 to 1"),
