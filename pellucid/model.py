@@ -27,7 +27,7 @@ from pellucid.base.formatting import escape_controls
 from pellucid.base.lazy import attach
 from pellucid.base.quantized import QuantizedWeight
 from pellucid.config import ModelConfig
-from pellucid.engine.devices import check_engine, resolve_device
+from pellucid.engine.device_memory import check_engine, check_memory, resolve_device
 from pellucid.formats.pretrained import (
     LazyTensor,
     LazyWeights,
@@ -171,7 +171,6 @@ class Model:
 
             config = read_config(check_path("config", config))
         _check_tokenizer(tokenizer, config)
-        from pellucid.engine.device_memory import check_memory
         from pellucid.engine.initializations import initialize
         from pellucid.engine.transformer import Transformer
 
