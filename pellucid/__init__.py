@@ -7,8 +7,6 @@
 probs[t=1,v=2] = 0.32384: p[t,v] = e^ℓ[t,v] / Σ_v' e^ℓ[t,v'], from logits[t=1,v=2]
 """
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported when it is first used
@@ -97,7 +95,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "pellucid": ("ops",),
     "pellucid.verification.checks.catalogue": ("verify",),
     "pellucid.verification.checks.itself": ("verify_self",),
     "pellucid.config": ("ModelConfig",),
@@ -145,15 +142,3 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """Lists the public names, for `dir(pellucid)` and Tab."""
     return [*__all__, "__version__"]
-
-
-class _Package(ModuleType):
-    """Keeps `pellucid.explain` the function: importing a module of the folder explain/ would bind the folder
-    to that name."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name != "explain" or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

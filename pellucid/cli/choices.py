@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pellucid.cli.options import Json
+from pellucid.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from pellucid.cli.console import Console
@@ -37,9 +38,7 @@ def choices(
         else [(family, choice) for family in families() for choice in family.choices]
     )
     if json:
-        from json import dumps
-
-        print(dumps([describe_choice(*pair) for pair in asked], ensure_ascii=False, indent=1))
+        print_json([describe_choice(*pair) for pair in asked])
         return
     console = Console(highlight=False, width=min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH))
     if name:

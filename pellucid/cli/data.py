@@ -161,19 +161,9 @@ def _progress() -> Iterator[Report]:
 
 @contextmanager
 def _bar() -> Iterator[Report]:
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from pellucid.cli.console import open_bar
 
-    from pellucid.cli.console import Console
-
-    columns = (
-        BarColumn(),
-        DownloadColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    with Bar(*columns, console=Console(stderr=True)) as bar:
+    with open_bar("Bar", "Download", "{task.fields[rate]}", "TimeElapsed", "{task.fields[left]}") as bar:
         task = bar.add_task("", total=None, rate="", left="")
 
         def report(now: "EncodingProgress") -> None:

@@ -12,20 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pellucid.base.errors import UsageError
-from pellucid.cli.bar import counting_bar
-from pellucid.cli.options import (
-    Cache,
-    DecodedWeights,
-    Device,
-    Dtype,
-    Force,
-    Json,
-    ModelName,
-    ParseSpecial,
-    choose_weights,
-)
-from pellucid.cli.sampling_options import GivenSampling, with_sampling
-from pellucid.cli.sweep import Sweep, print_sweep, set_first_values
+from pellucid.cli.options import DecodingOptions, Force, Json, ModelName, ParseSpecial, with_options
+from pellucid.cli.sampling_options import GivenSampling
 from pellucid.cli.terminal import exact_output, standard_input
 
 if TYPE_CHECKING:
@@ -44,10 +32,9 @@ MOST_INPUT = 1 << 24
 """Bytes of standard input that are read: more than any context holds."""
 
 
-@with_sampling
+@with_options
 def generate(
     model: ModelName,
-    sampling: GivenSampling,
     prompts: Annotated[
         list[str] | None,
         typer.Argument(help="The texts to continue; - for standard input.", metavar="PROMPT..."),
@@ -100,13 +87,19 @@ def generate(
     draft_tokens: Annotated[
         int | None, typer.Option(help="Tokens that are proposed at a time.", min=1, max=64)
     ] = None,
-    sweep: Sweep = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    weights: DecodedWeights = None,
-    cache: Cache = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Generate a text for each value of a setting, with the same seed, and print them side by "
+            "side with statistics; several --sweep combine.",
+            metavar="KEY=VALUE,…",
+        ),
+    ] = None,
+    *,
+    decoding: DecodingOptions,
     parse_special: ParseSpecial = False,
     json: Json = False,
+    sampling: GivenSampling,
 ) -> None:
     """Continue texts: one is printed as it is generated; of several, each when it is complete, in order.
 
@@ -118,15 +111,18 @@ def generate(
     from pellucid.generation.complete import make_engine
     from pellucid.generation.prompt_jobs import make_jobs
     from pellucid.generation.result_file import ResultFile
-    from pellucid.model import load
 
     _check_chat(chat, system, parse_special)
     records = _read_records(prompts or [], file)
     _check_ledger_files(ledger, ledger_file or [], records, force)
     results = None if output is None else ResultFile(output, force)
-    found = load(model, device=device, dtype=dtype, weights=choose_weights(weights, device, dtype))
-    run = {"cache": cache, "draft": draft, "lookup": lookup or None, "draft_tokens": draft_tokens}
-    call = _read_call(found, set_first_values(sampling, sweep or []), parse_special, run)
+    found = decoding.open(model)
+    run = {"cache": decoding.cache, "draft": draft, "lookup": lookup or None, "draft_tokens": draft_tokens}
+    if sweep:
+        from pellucid.cli.sweep import print_sweep, set_first_values
+
+        sampling = set_first_values(sampling, sweep)
+    call = _read_call(found, sampling, parse_special, run)
     wants_ledger = ledger or bool(ledger_file)
     jobs = make_jobs(found, records, call, chat=chat, system=system, ledger=wants_ledger)
     if sweep:
@@ -162,14 +158,14 @@ def _read_call(
 def _check_ledger_files(
     as_table: bool, files: Sequence[Path], records: "list[PromptRecord]", force: bool
 ) -> None:
-    from pellucid.generation.ledger.ledger import Ledger
-
     names = [str(record.prompt) for record in records if str(record.prompt).endswith((".json", ".html"))]
     if as_table and len(records) > 1 and names:
         raise UsageError(f"--ledger prints a table; a file is written by --ledger-file {names[0]}.")
     if files and len(records) > 1:
         raise UsageError(f"a ledger file is of one prompt, and there are {len(records)}: use --ledger.")
     for path in files:
+        from pellucid.generation.ledger.ledger import Ledger
+
         Ledger.check_output(path, force)
 
 
@@ -263,6 +259,7 @@ def _print_results(
     then: "Then | None",
 ) -> None:
     """Prints the results of each prompt, in order, or writes them to a file."""
+    from pellucid.cli.console import counting_bar
     from pellucid.generation.prompt_jobs import run_jobs
     from pellucid.generation.result_file import format_line
 

@@ -12,6 +12,7 @@ import typer
 from pellucid.base.errors import PellucidError, TokenError, UsageError
 from pellucid.base.formatting import pluralize
 from pellucid.cli.options import Json
+from pellucid.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from pellucid.learning.sheets.mark import MarkedBox, Marking
@@ -56,9 +57,7 @@ def mark(
         sheet = _ask_boxes(file, sheet, tried, peeked)
     marking = mark_sheet(sheet)
     if json:
-        from json import dumps
-
-        print(dumps(marking.to_data(), ensure_ascii=False, indent=1))
+        print_json(marking.to_data())
     elif hint is not None:
         _print_hint(marking, hint)
     else:

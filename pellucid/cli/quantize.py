@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pellucid.base.errors import UsageError
-from pellucid.cli.bar import rate_bar
+from pellucid.cli.console import rate_bar
 from pellucid.cli.options import Device, Force, Json, ModelName
+from pellucid.cli.terminal import note
 
 if TYPE_CHECKING:
     from pellucid.evaluation.quantization.bill import QuantizationBill
@@ -103,7 +104,7 @@ def quantize(
     with rate_bar() as bar:
         if bill:
             measured = compute_bill(
-                found, **settings, against=against, on=on, tokens=tokens, seed=seed, progress=bar, say=_say
+                found, **settings, against=against, on=on, tokens=tokens, seed=seed, progress=bar, say=note
             )
         if output is not None:
             write_quantized(output, quantized, measured, force, bar)
@@ -118,10 +119,6 @@ def quantize(
 def _read_count(text: str | None) -> int | str | None:
     """Returns a whole number as one, and any other text for the message that refuses it."""
     return int(text) if text is not None and text.isdecimal() and len(text) < 19 else text
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _print_bill(bill: "QuantizationBill", json: bool) -> None:

@@ -94,6 +94,26 @@ def standard_input(most: int | None = None) -> str:
         ) from None
 
 
+def print_json(data: Any) -> None:
+    """Prints plain data as JSON, numbers in full."""
+    from json import dumps
+
+    print(dumps(data, ensure_ascii=False, indent=1))
+
+
+def note(text: str) -> None:
+    """Prints a line on standard error at once: what is going on, beside the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def say(text: str) -> None:
+    """Prints a line at once; a server goes on where its reader has left, as `head -1` does."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        drop_output()
+
+
 def print_error(message: str, prefix: str = "pellucid: ", last: str = "") -> None:
     """Prints an error; a line break in a name cannot begin a line that looks like another message.
 

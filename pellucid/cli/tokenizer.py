@@ -23,6 +23,7 @@ from pellucid.cli.options import (
     TokenizerName,
     bad_file_choice,
 )
+from pellucid.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from pellucid.text.tokenizer import Tokenizer
@@ -121,9 +122,7 @@ def explain(
 
     tokenizer, given = _open(name), _read_text(text)
     if json:
-        from json import dumps
-
-        print(dumps(_tokens(tokenizer, given), ensure_ascii=False, indent=1))
+        print_json(_tokens(tokenizer, given))
         return
     for line in explain_tokens(tokenizer, given, words):
         print(line)
@@ -177,7 +176,7 @@ def compare(
     import shutil
 
     from pellucid.base.files import check_distinct
-    from pellucid.cli.bar import byte_bar
+    from pellucid.cli.console import byte_bar
     from pellucid.evaluation.tokenizers.compare import compare_tokenizers
     from pellucid.evaluation.tokenizers.table import draw_comparison, format_comparison
     from pellucid.report.file import check_figure_output, write_figure
@@ -193,9 +192,7 @@ def compare(
     for file in outputs:
         write_figure(file, draw_comparison(found), force)
     if json:
-        from json import dumps
-
-        print(dumps(found.to_data(), ensure_ascii=False, indent=1))
+        print_json(found.to_data())
         return
     print(*format_comparison(found, max(shutil.get_terminal_size((80, 24)).columns, 60)), sep="\n")
     for file in outputs:

@@ -15,11 +15,10 @@ FEW = ("--split", "line", "--max-targets", "100", "--bins", "5")
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
+def shell(shell: Shell, tmp_path: Path) -> Shell:
     text_file(tmp_path / "text.txt", 20)
     make_model().save(tmp_path / "a")
-    return Shell(capsys, monkeypatch)
+    return shell
 
 
 def test_the_table_the_fit_and_the_diagram_are_printed(shell: Shell) -> None:

@@ -28,9 +28,9 @@ def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+def shell(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
-    return Shell(capsys, monkeypatch)
+    return shell
 
 
 # ---- in a pipe

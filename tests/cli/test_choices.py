@@ -8,10 +8,9 @@ from pellucid.explanation.choices import families
 from tests.cli.commands import Shell
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+@pytest.fixture(autouse=True)
+def _columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    return Shell(capsys, monkeypatch)
 
 
 def test_the_list_names_every_kind_of_every_family_in_a_hundred_columns(shell: Shell) -> None:

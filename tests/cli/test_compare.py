@@ -234,40 +234,6 @@ def test_two_files_of_arrays_are_compared_plainly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["abcd", "abcd"], "needs a prompt"),
-        (["a.json", "a.json", "A B"], "omit the prompt"),
-        (["a.json", "a.json", "--names", "n.toml"], "names is for"),
-        (["a.json", "x.npz", "--dtype", "float31"], "float32, float16"),
-        (["a.json", "x.npz"], "theirs; ours are embedded"),
-        (["a.json", "x.npz", "--names", "wrong.toml"], "'blocks.0.attn.scores'"),
-        (["a.json", "x.npz", "--names", "shape.toml"], r"has the shape \(3,\), and probs \[b t v\] has"),
-        (["a.json", "x.npz", "--names", "axes.toml"], "must be letters of probs: b t v"),
-        (["a.json", "a.json", "--only", "nothing*"], "only='nothing"),
-        (["a.json", "b.json"], "'A B' and 'A B C D': 2 tokens there, 4 here: another prompt, or a bos?"),
-        (["a.json", "short.npz"], "2 tokens there, 4 here: another prompt, or a bos?"),
-        (["a.json", "x.npz", "--tolerance", "nan"], "tolerance"),
-        (["abcd", "x.npz", "A", "--layout", "half"], "halves, pairs"),
-        (["a.json", "x.npz", "--layout", "pairs"], "layout is for"),
-    ],
-)
-def test_a_wrong_request_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], complaint: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    traced(Path("a.json"))
-    traced(Path("b.json"), "A B")
-    np.savez("x.npz", theirs=np.zeros(3))
-    np.savez("short.npz", **arrays("A B"))
-    Path("wrong.toml").write_text('theirs = "blocks.0.attn.score"', "utf-8")
-    Path("shape.toml").write_text('theirs = "probs"', "utf-8")
-    Path("axes.toml").write_text('theirs = {name = "probs", axes = "q"}', "utf-8")
-    with pytest.raises(UsageError, match=complaint):
-        asked(*arguments)
-
-
-@pytest.mark.parametrize(
     "text",
     ["x", "x = 1", "x.y = 'z'", "x = {axes = 't'}", "'{l}.{l}' = 'x'", "'{1}' = 'x'", "x = '{l}'", "\0"],
 )

@@ -14,12 +14,11 @@ from tests.evaluation.small_models import bpe, make_model, write
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
+def shell(shell: Shell, tmp_path: Path) -> Shell:
     text_file(tmp_path / "text.txt", 20)
     make_model().save(tmp_path / "a")
     make_model(bpe(280)).save(tmp_path / "b")
-    return Shell(capsys, monkeypatch)
+    return shell
 
 
 def test_the_first_argument_is_the_model_and_further_ones_follow_against(shell: Shell) -> None:

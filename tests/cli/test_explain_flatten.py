@@ -13,12 +13,6 @@ from tests.explanation.test_flatten import make_trace
 AT = "blocks.2.resid_post[t=1,c=2]"
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(capsys, monkeypatch)
-
-
 def test_the_command_prints_the_sum_and_that_the_order_differs(shell: Shell, tmp_path: Path) -> None:
     write(make_trace(), tmp_path / "t.json", None)
     plain, flat = (

@@ -29,11 +29,6 @@ from tests.model import folders
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(capsys, monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folders.ours(tmp_path_factory.mktemp("ours") / "tiny", generation={})
@@ -152,8 +147,6 @@ def test_a_text_can_go_on_beyond_the_context(shell: Shell, folder: Path) -> None
     assert (
         on.err == "" and on.out == "the" + pellucid.load(folder).generate("the", 100, context="crop") + "\n"
     )
-    former = shell(*asked, "--past-context")
-    assert former.out == on.out and "--context crop" in former.err
     assert shell("generate", folder, "a" * 100, "--context", "crop", "--max-new-tokens", 2).code == 0
 
 
@@ -192,16 +185,6 @@ def test_an_answer_ends_with_the_turn_which_is_not_printed(
     assert shell("generate", talker, "22+1?", "--chat") == Done(0, "23\n", "")
     data = json.loads(shell("generate", talker, "22+1?", "--chat", "--json").out)
     assert data["finish"] == "stop" and data["ids"] == ids
-
-
-def test_chat_options_that_do_not_go_together_are_refused(shell: Shell, folder: Path, talker: Path) -> None:
-    for model, options, words in (
-        (folder, ["--chat"], "has no chat template"),
-        (folder, ["--system", "x"], "give --chat as well"),
-        (talker, ["--chat", "--parse-special"], "omit --parse-special"),
-    ):
-        done = shell("generate", model, "the", *options)
-        assert (done.code, done.out) == (2, "") and words in done.err
 
 
 def test_a_pipe_gets_the_exact_text_and_a_terminal_visible_escapes(
@@ -244,41 +227,6 @@ def test_special_tokens_and_the_cache_s_type_are_options(shell: Shell, folder: P
     done = shell("generate", folder, prompt, "--parse-special", "--cache", "int8", "--max-new-tokens", 6)
     assert done.code == 0
     assert done.out == prompt + model.generate(prompt, 6, cache="int8", parse_special=True) + "\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--temperature", "-1"], "temperature must be a finite number"),
-        (["--temperature", "nan"], "temperature must be a finite number"),
-        (["--temperature", "inf"], "temperature must be a finite number"),
-        (["--temperature", "warm"], "--temperature"),
-        (["--max-new-tokens", "-1"], "max_new_tokens must be a whole number"),
-        (["--dtype", "float8"], "dtype must be one of"),
-        (["--device", "toaster"], "the device 'toaster' cannot be used here"),
-        (["--seed", "x"], "--seed"),
-        (["--seed", "9" * 30], "seed must be a whole number"),
-        (["--cache", "int4"], "int8; got 'int4'"),
-    ],
-)
-def test_a_wrong_request_is_refused(shell: Shell, folder: Path, options: list[str], words: str) -> None:
-    done = shell("generate", folder, "the", *options)
-    assert (done.code, done.out) == (2, "")
-    assert words in done.err
-
-
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
-        ("gpt2", "gpt2 is a config-only preset"),
-        ("abdc", "'abdc' is not a model"),
-        ("no/such/folder", "no/such/folder is not a model: there is no such file or folder"),
-    ],
-)
-def test_a_model_that_is_not_there_is_reported_in_one_line(shell: Shell, model: str, words: str) -> None:
-    done = shell("generate", model, "the")
-    assert (done.code, done.out) == (2, "")
-    assert words in done.err and done.err.count("\n") == 1
 
 
 def test_ctrl_c_keeps_what_was_written_and_exits_with_130(
@@ -456,8 +404,6 @@ def test_a_ledger_file_is_of_one_prompt(shell: Shell, folder: Path, tmp_path: Pa
     assert len(done.out.splitlines()) == 3 and done.err.count("2 tokens, ended by length") == 3
 
 
-def test_a_file_after_ledger_is_not_taken_for_a_prompt(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = Shell(capsys, monkeypatch)("generate", "abcd", "A B", "--ledger", "a.html")
+def test_a_file_after_ledger_is_not_taken_for_a_prompt(shell: Shell) -> None:
+    done = shell("generate", "abcd", "A B", "--ledger", "a.html")
     assert done.code == 2 and "--ledger-file a.html" in done.err

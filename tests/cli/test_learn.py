@@ -27,11 +27,6 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(capsys, monkeypatch)
-
-
 def test_the_ladder_has_every_lesson_with_its_needs_and_what_comes_next(shell: Shell) -> None:
     out = shell("learn").out
     for number, lesson in lessons().items():

@@ -8,12 +8,6 @@ import pytest
 from tests.cli.commands import Shell
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(capsys, monkeypatch)
-
-
 def test_views_are_printed_with_their_formulas(shell: Shell) -> None:
     done = shell("look", "abcd", "A B", "--show", "attribution,attention", "--token", "C", "--head", "0.0")
     assert done.code == 0

@@ -17,13 +17,6 @@ from tests.cli.commands import Shell
 from tests.learning.sheets.by_hand import KEY, SHEET, answer, answer_only
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return Shell(capsys, monkeypatch)
-
-
 def save(sheet: Sheet, name: str = "sheet.json") -> str:
     write_sheet(Path(name), sheet)
     return name

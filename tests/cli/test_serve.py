@@ -25,14 +25,13 @@ KEY = "a-key-of-a-test-0123456789"
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+def shell(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """In a folder with a key file, one that others can read, and one whose key is too short."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(VARIABLE, raising=False)
     for name, text, mode in (("key", KEY, 0o600), ("open", KEY, 0o644), ("short", KEY[:15], 0o600)):
         Path(name).write_text(text)
         Path(name).chmod(mode)
-    return Shell(capsys, monkeypatch)
+    return shell
 
 
 @pytest.fixture
@@ -48,43 +47,6 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 # ---- mistakes
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fact"),
-    [
-        (("abcd", "--host", "0.0.0.0"), "--api-key-file"),
-        (("abcd", "--host", "::"), "--api-key-file"),
-        (("abcd", "--host", "0"), "0.0.0.0"),
-        (("abcd", "--host", "192.0.2.7"), "--api-key-file"),
-        (("abcd", "--host", "192.0.2.7", "--api-key-file", "key"), "192.0.2.7"),
-        (("abcd", "--host", ""), "--host"),
-        (("abcd", "--host", "example.org"), "--host"),
-        (("abcd", "--api-key-file", "none"), "none"),
-        (("abcd", "--api-key-file", "."), "regular file"),
-        (("abcd", "--api-key-file", "open"), "chmod 600"),
-        (("abcd", "--api-key-file", "short"), "16"),
-        (("abcd", "--allow-host", "*"), "--allow-host"),
-        (("abcd", "--allow-host", "https://example.org"), "--allow-host"),
-        (("abcd", "--name", "a b"), "--name"),
-        (("abcd", "--name", ""), "--name"),
-        (("abcd", "--port", "65536"), "--port"),
-        (("abcd", "--port", "-1"), "--port"),
-        (("abcd", "--slots", "0"), "--slots"),
-        (("abcd", "--slots", "4097"), "--slots"),
-        (("abcd", "--queue", "-1"), "--queue"),
-        (("abcd", "--queue", "65537"), "--queue"),
-        (("nothing",), "nothing"),
-        (("gpt2",), "weights"),
-        ((), "MODEL"),
-    ],
-    ids=str,
-)
-def test_a_mistake_is_one_message(shell: Shell, arguments: tuple[str, ...], fact: str) -> None:
-    more = () if "--port" in arguments else ("--port", "0")
-    done = shell("serve", *arguments, *more)
-    assert (done.code, done.out) == (2, "") and done.err.startswith("pellucid: ")
-    assert fact in done.err and KEY[:15] not in done.err
 
 
 @pytest.mark.parametrize("key", ["", "short", KEY[:15], f"{KEY} {KEY}", f"{KEY}\n"])

@@ -147,19 +147,11 @@ def test_1_a_check_failed(work: Path) -> None:
     assert container.run(["compare", "small.json", "changed.json"], work).code == 1
 
 
-@pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["list", "--x"], ["inspect", "nowhere"], ["inspect"]], ids=str
-)
-def test_2_a_usage_error(work: Path, arguments: list[str]) -> None:
-    done = container.run(arguments, work)
-    assert done.code == 2 and done.err.startswith(b"pellucid: ") and not done.out
-
-
 def test_3_a_full_disk(work: Path) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     done = container.run(["list"], work, stdout=full)
     os.close(full)
-    assert done.code == 3 and done.err.startswith(b"pellucid: ")
+    assert (done.code, done.err) == (3, b"pellucid: No space left on device.\n")
 
 
 @pytest.mark.parametrize("name", ["export", "import", "trace", "data prepare", "tokenizer train", "train"])

@@ -12,11 +12,6 @@ from tests.model import folders
 OPTIONS = ("--max-new-tokens", "5", "--seed", "3")
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(capsys, monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folders.ours(tmp_path_factory.mktemp("ours") / "tiny", generation={})

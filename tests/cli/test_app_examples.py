@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.cli.app import command_tree, leaf_commands
-from pellucid.cli.examples import EXAMPLES
+from pellucid.cli.app import EXAMPLES, command_tree, leaf_commands
 from pellucid.learning.sheets.file import write_sheet
 from pellucid.server.http.listen import SignalledServer
 from pellucid.verification.checks.catalogue import CHECKS
@@ -29,13 +28,12 @@ async def end_at_once(server: SignalledServer) -> None:
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+def shell(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pellucid.server.explorer.serve.open_browser", lambda address: True)
     monkeypatch.setattr("pellucid.server.http.listen.SignalledServer.main_loop", end_at_once)
     monkeypatch.setattr("pellucid.verification.checks.catalogue.CHECKS", container.without_numbers(CHECKS))
-    return Shell(capsys, monkeypatch)
+    return shell
 
 
 def test_every_example_runs(shell: Shell, tmp_path: Path) -> None:

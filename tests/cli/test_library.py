@@ -9,8 +9,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from pellucid.base.errors import FileError
-from pellucid.cli.get import _progress, get
-from pellucid.cli.models import list_models
+from pellucid.cli.library import _progress, get, list_models
 from pellucid.formats import fetch
 from pellucid.formats.fetch import DownloadProgress, Fetched, Report
 from tests.cli.test_export import save_tiny

@@ -5,7 +5,7 @@ import random
 import pytest
 from rich.cells import cell_len
 
-from pellucid.cli.word_wrap import WordWrap
+from pellucid.cli.chat_screen import WordWrap
 
 
 def wrap(pieces: list[str], width: int) -> str:
