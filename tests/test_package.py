@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,36 @@ def test_every_parameter_of_a_public_function_is_typed(name: str) -> None:
     signature = inspect.signature(getattr(pellucid, name))
     untyped = [entry.name for entry in signature.parameters.values() if entry.annotation is entry.empty]
     assert not untyped and signature.return_annotation is not signature.empty
+
+
+LOOSE = {
+    ("chat", "return"),
+    ("explain", "run"),
+    ("explore", "run"),
+    ("generate", "prompt"),
+    ("generate", "return"),
+    ("look", "settings"),
+    ("train", "overrides"),
+}
+"""What is of any type: settings by their names, and what the overloads of a function say."""
+
+
+def test_nothing_public_is_of_any_type_where_a_type_exists() -> None:
+    found = set()
+    for name in FUNCTIONS:
+        signature = inspect.signature(getattr(pellucid, name))
+        types = {entry.name: entry.annotation for entry in signature.parameters.values()}
+        types["return"] = signature.return_annotation
+        found |= {(name, parameter) for parameter, kind in types.items() if kind in (Any, "Any")}
+    assert found == LOOSE
+
+
+def test_a_verb_is_a_method_with_the_same_signature() -> None:
+    verbs = {*FUNCTIONS} - {"compare_tokenizers", "edit", "get", "load", "record", "save", "train"}
+    for name in verbs - {"verify_self"}:
+        assert getattr(pellucid.Model, name) is getattr(pellucid, name)
+    method, function = (inspect.signature(owner.save) for owner in (pellucid.Model, pellucid))
+    assert list(method.parameters.values())[1:] == list(function.parameters.values())[1:]
 
 
 def test_ops_are_the_operations_that_have_a_gradient() -> None:

@@ -22,6 +22,7 @@ from pellucid.cli.options import (
     Window,
     with_options,
 )
+from pellucid.cli.terminal import count_columns
 
 
 @dataclass(frozen=True)
@@ -123,9 +124,7 @@ def calibrate(
 
         print(format_json(report.to_data()), end="")
     else:
-        from shutil import get_terminal_size
-
-        print(*report.lines(min(get_terminal_size((80, 24)).columns, 120)), sep="\n")
+        print(*report.lines(count_columns(0, 120)), sep="\n")
     if report.is_interrupted:
         raise typer.Exit(130)
 

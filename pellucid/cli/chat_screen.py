@@ -18,7 +18,7 @@ from pellucid.base.formatting import escape_controls, format_count, pluralize
 from pellucid.cli.chat_commands import ChatInput, complete_input, read_input, run_command
 from pellucid.cli.console import Console
 from pellucid.cli.line_editor import LineEditor
-from pellucid.cli.terminal import exact_output, print_error
+from pellucid.cli.terminal import exact_output, note, print_error
 from pellucid.evaluation.quantization.quantize import describe_cost
 from pellucid.formats.pretrained import parameter_count
 
@@ -199,7 +199,7 @@ class ChatScreen:
         if self.is_interactive:
             self._print_wrapped(text, "dim")
         else:
-            print(text, file=sys.stderr)
+            note(text)
 
     def show(self, text: str) -> None:
         """Prints what a command was asked for."""

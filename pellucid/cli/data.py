@@ -10,6 +10,7 @@ import typer
 
 from pellucid.base.formatting import pluralize
 from pellucid.cli.options import Field, OnBadFile, OutputFolder, ReplaceErrors, Sources, bad_file_choice
+from pellucid.cli.terminal import note
 
 if TYPE_CHECKING:
     from pellucid.data.prepare import EncodingProgress
@@ -188,7 +189,7 @@ def _lines(every: float = 10.0) -> Report:
                 _rate(now),
                 _time_left(now),
             ]
-            print(", ".join(filter(None, words)), file=sys.stderr, flush=True)
+            note(", ".join(filter(None, words)))
 
     return report
 

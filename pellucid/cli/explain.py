@@ -89,9 +89,10 @@ def explain(
     --token N goes from the probability with which a token was drawn through the samplers to the logits, and
     on into the model.
     """
+    from pellucid.explanation.more import IN_A_SHELL
     from pellucid.verbs import explain
 
-    found = explain(
+    found: Any = explain(
         model,
         prompts or None,
         at,
@@ -110,7 +111,17 @@ def explain(
         say=note,
         **updates.make_run(target),
     )
-    _print(found, at, digits, lines if at is None else 0, json)
+    if json:
+        print_json(found.to_data())
+    else:
+        asked = (at or "").partition("[")[0].strip()
+        if at and found.name != asked:
+            print(f"{asked} is another name of {found.name}.")
+        shown, most = list(found.to_lines(digits, IN_A_SHELL)), lines if at is None else 0
+        for line in shown[: most or None]:
+            print(line)
+        if most and len(shown) > most:
+            print(f"… {len(shown) - most} more lines: --lines 0")
     if getattr(found, "is_bug", False):
         raise typer.Exit(1)
 
@@ -125,19 +136,3 @@ class _Progress:
         if time.monotonic() - self.last > self.seconds and step < last:
             self.last = time.monotonic()
             note(f"replaying step {step:,} of {last:,} …")
-
-
-def _print(found: Any, at: str | None, digits: int, most: int, json: bool) -> None:
-    from pellucid.explanation.more import IN_A_SHELL
-
-    if json:
-        print_json(found.to_data())
-        return
-    asked = (at or "").partition("[")[0].strip()
-    if at and found.name != asked:
-        print(f"{asked} is another name of {found.name}.")
-    lines = list(found.to_lines(digits, IN_A_SHELL))
-    for line in lines[: most or None]:
-        print(line)
-    if most and len(lines) > most:
-        print(f"… {len(lines) - most} more lines: --lines 0")

@@ -1,6 +1,5 @@
 """`pellucid generate`: continue one text or many."""
 
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ import typer
 from pellucid.base.errors import UsageError
 from pellucid.cli.options import DecodingOptions, Force, Json, ModelName, ParseSpecial, with_options
 from pellucid.cli.sampling_options import GivenSampling
-from pellucid.cli.terminal import exact_output, standard_input
+from pellucid.cli.terminal import count_columns, exact_output, note, standard_input
 
 if TYPE_CHECKING:
     from pellucid.generation.prompt_file import PromptRecord
@@ -112,9 +111,13 @@ def generate(
     from pellucid.generation.prompt_jobs import make_jobs
     from pellucid.generation.result_file import ResultFile
 
-    _check_chat(chat, system, parse_special)
+    if chat and parse_special:
+        raise UsageError("--chat parses the template's special tokens and no others: omit --parse-special.")
+    if system is not None and not chat:
+        raise UsageError("--system is a message of a conversation: give --chat as well.")
     records = _read_records(prompts or [], file)
-    _check_ledger_files(ledger, ledger_file or [], records, force)
+    if wants_ledger := ledger or bool(ledger_file):
+        _check_ledger_files(ledger, ledger_file or [], records, force)
     results = None if output is None else ResultFile(output, force)
     found = decoding.open(model)
     run = {"cache": decoding.cache, "draft": draft, "lookup": lookup or None, "draft_tokens": draft_tokens}
@@ -123,10 +126,14 @@ def generate(
 
         sampling = set_first_values(sampling, sweep)
     call = _read_call(found, sampling, parse_special, run)
-    wants_ledger = ledger or bool(ledger_file)
     jobs = make_jobs(found, records, call, chat=chat, system=system, ledger=wants_ledger)
     if sweep:
-        _check_sweep(len(jobs), results, wants_ledger)
+        if len(jobs) != 1:
+            raise UsageError("--sweep compares the texts of one prompt: give one.")
+        if results is not None or wants_ledger:
+            raise UsageError(
+                "--sweep prints its texts side by side: omit --output and --ledger, or use --json."
+            )
         print_sweep(found, jobs[0], sweep, call.engine, json)
         return
     engine = make_engine(found, [job.request for job in jobs], call.engine)
@@ -150,7 +157,7 @@ def _read_call(
 
     resolved = sampling.resolve(own_settings(model.pretrained), model.pretrained.tokenizer)
     if sampling.preset:
-        print(describe(*resolved), file=sys.stderr)
+        note(describe(*resolved))
     given = {key: value for key, value in run.items() if value is not None}
     return GenerationCall(*resolved, parse_special, read_engine_options(model, given))
 
@@ -187,23 +194,7 @@ def _show_ledger(
     if as_table:
         from pellucid.generation.ledger.text import format_ledger
 
-        width = max(shutil.get_terminal_size((100, 24)).columns, 40)
-        print("\n".join(format_ledger(ledger, width)), file=sys.stderr)
-
-
-def _check_chat(chat: bool, system: str | None, parse_special: bool) -> None:
-    if chat and parse_special:
-        raise UsageError("--chat parses the template's special tokens and no others: omit --parse-special.")
-    if system is not None and not chat:
-        raise UsageError("--system is a message of a conversation: give --chat as well.")
-
-
-def _check_sweep(prompts: int, results: "ResultFile | None", wants_ledger: bool) -> None:
-    """Raises where --sweep is given with options that are of other texts."""
-    if prompts != 1:
-        raise UsageError("--sweep compares the texts of one prompt: give one.")
-    if results is not None or wants_ledger:
-        raise UsageError("--sweep prints its texts side by side: omit --output and --ledger, or use --json.")
+        note("\n".join(format_ledger(ledger, count_columns(40, sys.maxsize, 100))))
 
 
 def _read_records(prompts: Sequence[str], file: str | None) -> "list[PromptRecord]":
@@ -245,7 +236,7 @@ def _print_stream(engine: "Engine", job: "PromptJob", echo: bool, then: "Then | 
             then(job, handle.result())
         raise
     if (rate := token_rate(times)) and sys.stderr.isatty():
-        print(f"{len(times)} tokens, {rate:.1f} a second", file=sys.stderr)
+        note(f"{len(times)} tokens, {rate:.1f} a second")
     if then:
         then(job, handle.result())
 

@@ -266,21 +266,18 @@ class UpdateOptions(Options):
 
     def make_run(self, target: list[str] | None) -> dict[str, Any]:
         """Returns the arguments of `pellucid.trace` that these options and --target give."""
+        settings = {}
+        for text in self.setting or []:
+            name, _, value = text.partition("=")
+            try:
+                settings[name.strip()] = float(value)
+            except ValueError:
+                raise UsageError(f"--set {text} must be NAME=NUMBER, for example --set beta2=0.95.") from None
         run = {"target": target, **vars(self)}
-        run |= {"settings": _read_settings(run.pop("setting") or []), "steps": run.pop("steps")}
+        del run["setting"]
+        run |= {"settings": settings, "steps": run.pop("steps")}
         defaults = {"smoothing": 0.0, "steps": 1}
         return {key: value for key, value in run.items() if value not in (None, [], {}, defaults.get(key))}
-
-
-def _read_settings(given: list[str]) -> dict[str, float]:
-    settings = {}
-    for text in given:
-        name, _, value = text.partition("=")
-        try:
-            settings[name.strip()] = float(value)
-        except ValueError:
-            raise UsageError(f"--set {text} must be NAME=NUMBER, for example --set beta2=0.95.") from None
-    return settings
 
 
 def bad_file_choice(on_bad_file: str, replace_errors: bool) -> str:

@@ -1,6 +1,5 @@
 """`pellucid quantize`: a model with weights of 8 or 4 bits, and what that costs."""
 
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ import typer
 from pellucid.base.errors import UsageError
 from pellucid.cli.console import rate_bar
 from pellucid.cli.options import Device, Force, Json, ModelName
-from pellucid.cli.terminal import note
+from pellucid.cli.terminal import count_columns, note
 
 if TYPE_CHECKING:
     from pellucid.evaluation.quantization.bill import QuantizationBill
@@ -129,7 +128,7 @@ def _print_bill(bill: "QuantizationBill", json: bool) -> None:
         return
     from pellucid.evaluation.quantization.text import format_bill
 
-    print(*format_bill(bill, min(shutil.get_terminal_size((80, 24)).columns, 120)), sep="\n")
+    print(*format_bill(bill, count_columns(0, 120)), sep="\n")
 
 
 def _draw(bill: "QuantizationBill", path: Path, force: bool) -> None:

@@ -7,7 +7,6 @@ def generate(model: ModelName, *, sampling: GivenSampling) -> None:
 
 import inspect
 import operator
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ import typer
 from pellucid.base.arguments import check_path
 from pellucid.base.errors import UsageError, show
 from pellucid.cli.options import Options
+from pellucid.cli.terminal import note
 from pellucid.generation.settings.conflicts import find_ineffective
 from pellucid.generation.settings.resolve import PRESETS, ResolvedSampling, resolve_sampling
 from pellucid.generation.settings.table import (
@@ -79,7 +79,10 @@ class GivenSampling(Options):
         """Returns the options that were given; None and an empty list are options that were not."""
         given = {name: value for name, value in values.items() if value not in (None, [], ())}
         preset = given.pop("preset", None)
-        return cls(preset, {name: _read_option(name, value) for name, value in given.items()})
+        for name, value in given.items():
+            if reader := READERS.get(type(SETTINGS[name])):
+                given[name] = reader(name, value)
+        return cls(preset, given)
 
     def resolve(
         self, generation: Mapping[str, Any] | None = None, tokenizer: "Tokenizer | None" = None
@@ -92,7 +95,7 @@ class GivenSampling(Options):
         given = resolve_tokens(tokenizer, self.settings)
         resolved = resolve_sampling(generation, self.preset, given, "option")
         for sentence in find_ineffective(resolved.sampling, given):
-            print(sentence, file=sys.stderr)
+            note(sentence)
         return resolved
 
 
@@ -109,11 +112,6 @@ def _option(name: str, setting: Setting) -> Any:
     limits = f" ({setting.limits})" if setting.limits else ""
     help = f"{setting.meaning.rstrip('.')}{limits}.{ADDITIONS.get(type(setting), '')}"
     return typer.Option(*flags, help=help, metavar=METAVARS.get(type(setting)), rich_help_panel=PANEL)
-
-
-def _read_option(name: str, value: Any) -> Any:
-    reader = READERS.get(type(SETTINGS[name]))
-    return reader(name, value) if reader else value
 
 
 def _read_biases(name: str, texts: list[str]) -> dict[str, float]:

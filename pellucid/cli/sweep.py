@@ -1,7 +1,6 @@
 """`pellucid generate --sweep`: texts of several values of a setting, side by side."""
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from pellucid.base.errors import UsageError
 from pellucid.base.formatting import escape_controls
 from pellucid.cli.console import counting_bar
 from pellucid.cli.sampling_options import GivenSampling
+from pellucid.cli.terminal import note
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -61,7 +61,7 @@ def print_sweep(
             console.print()
         console.print(_make_table(job, result.rows[first : first + beside]))
     grammar = "" if result.grammar is None else f", grammar stories:{result.grammar}"
-    print(f"seed {result.seed}{grammar}", file=sys.stderr)
+    note(f"seed {result.seed}{grammar}")
 
 
 def _make_table(job: "PromptJob", rows: "Sequence[SweepRow]") -> "Table":

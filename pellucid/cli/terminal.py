@@ -8,6 +8,7 @@ drawn. The text that a model or a tokenizer writes is exact where it goes to a f
 
 import contextlib
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -92,6 +93,11 @@ def standard_input(most: int | None = None) -> str:
             f"standard input is not UTF-8: byte {error.start} is 0x{data[error.start]:02x} ({error.reason}). "
             "Convert it first, for example with iconv."
         ) from None
+
+
+def count_columns(least: int, most: int, usual: int = 80) -> int:
+    """Returns the width of the terminal, `usual` where there is none, within bounds."""
+    return min(max(shutil.get_terminal_size((usual, 24)).columns, least), most)
 
 
 def print_json(data: Any) -> None:

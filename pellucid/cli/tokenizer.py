@@ -23,7 +23,7 @@ from pellucid.cli.options import (
     TokenizerName,
     bad_file_choice,
 )
-from pellucid.cli.terminal import print_json
+from pellucid.cli.terminal import count_columns, print_json
 
 if TYPE_CHECKING:
     from pellucid.text.tokenizer import Tokenizer
@@ -173,8 +173,6 @@ def compare(
 ) -> None:
     """Compare tokenizers on texts: bytes per token by domain and script, unknown tokens, lost bytes, and the
     cost of the output layer."""
-    import shutil
-
     from pellucid.base.files import check_distinct
     from pellucid.cli.console import byte_bar
     from pellucid.evaluation.tokenizers.compare import compare_tokenizers
@@ -194,7 +192,7 @@ def compare(
     if json:
         print_json(found.to_data())
         return
-    print(*format_comparison(found, max(shutil.get_terminal_size((80, 24)).columns, 60)), sep="\n")
+    print(*format_comparison(found, count_columns(60, sys.maxsize)), sep="\n")
     for file in outputs:
         print(f"picture: {file}")
 

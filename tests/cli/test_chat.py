@@ -2,11 +2,9 @@
 
 import json
 import os
-import pty
 import re
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 
 import pellucid
 from tests.cli.commands import Shell
+from tests.cli.fork_server import fork_server
 from tests.model import folders
 from tests.model.test_model_chat import CHATML
 
@@ -106,18 +105,10 @@ class Terminal:
     """A chat in a pseudo-terminal: what is typed goes in, and what is shown comes out."""
 
     def __init__(self, home: Path, *arguments: object) -> None:
-        self.process, self.file = pty.fork()
-        if self.process == 0:
-            os.environ |= {
-                "PELLUCID_HOME": str(home),
-                "TERM": "xterm",
-                "COLUMNS": "80",
-                "OMP_NUM_THREADS": "1",
-            }
-            os.environ.pop("NO_COLOR", None)
-            command = [sys.executable, "-m", "pellucid.cli", "chat", *map(str, arguments)]
-            os.execv(sys.executable, command)
-        self.shown = ""
+        environment = {"PELLUCID_HOME": str(home), "TERM": "xterm", "COLUMNS": "80", "NO_COLOR": ""}
+        line = ["chat", *map(str, arguments)]
+        self.process, self.file = fork_server().open_terminal(line, home, environment)
+        self.shown, self.is_ended = "", False
 
     def wait(self, text: str, seconds: float = 60) -> str:
         """Returns what is shown up to a text."""
@@ -138,15 +129,14 @@ class Terminal:
 
     def end(self) -> int:
         """Returns the exit code."""
-        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+        self.is_ended = True
+        return fork_server().wait()
 
     def close(self) -> None:
         os.close(self.file)
-        try:
+        if not self.is_ended:
             os.kill(self.process, signal.SIGKILL)
-            os.waitpid(self.process, 0)
-        except (ProcessLookupError, ChildProcessError):
-            pass
+            self.end()
 
 
 @pytest.fixture

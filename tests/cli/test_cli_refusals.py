@@ -50,20 +50,33 @@ REFUSED: dict[str, list[tuple[str, ...]]] = {
         ("abcd A --backward -o x.json", "a loss needs a target"),
         ("abcd A", "--output"),
     ],
+    "inspect": [
+        ("gpt2 --probe", "gpt2 is a config-only preset"),
+        ("gpt2 --text a", "--text is what the probe reads"),
+        ("smollm2", "`pellucid get smollm2`"),
+        ("smolm2", "'smollm2'"),
+        ("no/such.gguf", "no such file"),
+        ("abcd --probe --text The", "is not in this model's vocabulary"),
+        (".", "no config.json"),
+    ],
+    "choices": [
+        ("swigl", "'swiglu'"),
+        ("linear", "outputs/linear or unembeddings/linear or schedules/linear"),
+    ],
     "replay": [("no.json", "cannot read no.json: No such file or directory")],
     "generate": [
-        ("tiny the --temperature -1", "temperature must be a finite number"),
-        ("tiny the --temperature nan", "temperature must be a finite number"),
-        ("tiny the --temperature inf", "temperature must be a finite number"),
-        ("tiny the --temperature warm", "--temperature"),
-        ("tiny the --max-new-tokens -1", "max_new_tokens must be a whole number"),
-        ("tiny the --dtype float8", "dtype must be one of"),
-        ("tiny the --device toaster", "the device 'toaster' cannot be used here"),
-        ("tiny the --seed x", "--seed"),
-        (f"tiny the --seed {'9' * 30}", "seed must be a whole number"),
-        ("tiny the --cache int4", "int8; got 'int4'"),
-        ("tiny the --chat", "has no chat template"),
-        ("tiny the --system x", "give --chat as well"),
+        ("small the --temperature -1", "temperature must be a finite number"),
+        ("small the --temperature nan", "temperature must be a finite number"),
+        ("small the --temperature inf", "temperature must be a finite number"),
+        ("small the --temperature warm", "--temperature"),
+        ("small the --max-new-tokens -1", "max_new_tokens must be a whole number"),
+        ("small the --dtype float8", "dtype must be one of"),
+        ("small the --device toaster", "the device 'toaster' cannot be used here"),
+        ("small the --seed x", "--seed"),
+        (f"small the --seed {'9' * 30}", "seed must be a whole number"),
+        ("small the --cache int4", "int8; got 'int4'"),
+        ("small the --chat", "has no chat template"),
+        ("small the --system x", "give --chat as well"),
         ("talker the --chat --parse-special", "omit --parse-special"),
         ("gpt2 the", "gpt2 is a config-only preset"),
         ("abdc the", "'abdc' is not a model"),
@@ -218,12 +231,12 @@ REFUSED: dict[str, list[tuple[str, ...]]] = {
         ("a.json x.npz --layout pairs", "layout is for"),
     ],
     "tokenizer": [
-        ("encode '' text", "tokenizer"),
+        ("encode '' text",),
         ("encode gpt2 text", "gpt2"),
         ("encode no/such/folder text", "no/such/folder"),
         ("encode nothing text", "nothing"),
         ("encode . text", "tokenizer"),
-        ("decode tiny -- --5", "--5"),
+        ("decode small -- --5", "--5"),
         ("compare bytes --on nowhere.txt", "nowhere.txt"),
         ("compare bytes", "--on"),
     ],
@@ -276,7 +289,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / name).write_text(TEXT)
     save_tiny(place / "mine")
     make_model(d_model=64, n_head=2, n_kv_head=2, d_head=32, d_ff=64).save(place / "a")
-    folders.ours(place / "tiny", generation={})
+    folders.ours(place / "small", generation={})
     folders.ours(place / "talker", chat_template=CHATML)
     short, long = (load("abcd").trace(prompt) for prompt in ("A B", "A B C D"))
     write(long, place / "a.json")
@@ -314,7 +327,8 @@ def test_what_cannot_be_is_one_message_and_nothing_is_written(
     monkeypatch.delenv(VARIABLE, raising=False)
     before = list_files(here)
     done = shell(*shlex.split(line))
-    assert (done.code, done.out) == (code, "") and done.err.startswith("pellucid: "), done
+    assert (done.code, done.out) == (code, ""), done
+    assert sum(line.startswith("pellucid: ") for line in done.err.splitlines()) == 1, done
     message = " ".join(done.err.split())
     assert all(fact in message for fact in facts), message
     assert KEY[:15] not in done.err and list_files(here) == before and os.getcwd() == str(here)

@@ -24,12 +24,6 @@ def test_a_reader_that_has_left_is_reported_to_main() -> None:
         Console(file=Left()).print("text")
 
 
-def test_a_list_cut_off_by_head_exits_with_0() -> None:
-    command = f"{sys.executable} -m pellucid.cli choices | head -1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.stdout.splitlines()[-1] == "0" and done.stderr == ""
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "pellucid" / "cli").glob("*.py")), ids=lambda path: path.name)
 def test_no_command_has_another_console(path: Path) -> None:
     assert not re.search(r"rich\.console import .*\bConsole\b", path.read_text("utf-8"))

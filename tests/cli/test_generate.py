@@ -2,11 +2,8 @@
 
 import dataclasses
 import json
-import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -23,6 +20,7 @@ from pellucid.generation.request import Completion, Token
 from pellucid.generation.samplers.chain import ChainState, Chosen
 from pellucid.model import Model
 from tests.cli.commands import Done, Shell
+from tests.cli.fork_server import fork_server
 from tests.formats.gguf import random_models
 from tests.model import folders
 
@@ -262,18 +260,10 @@ def test_a_real_interrupt_ends_a_real_process(tmp_path: Path) -> None:
     """A context so long that it is still writing when the signal comes."""
     shape = random_models.LLAMA | {"context_length": 50_000, "n_layer": 1}
     endless = str(folders.ours(tmp_path / "endless", shape, generation={}))
-    command = [sys.executable, "-m", "pellucid.cli", "generate", endless, "the"]
-    command += ["--max-new-tokens", "49000", "--min-new-tokens", "49000"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-    assert running.stdout
-    start = running.stdout.read(5)
-    time.sleep(0.1)
-    running.send_signal(signal.SIGINT)
-    out, message = running.communicate(timeout=20)
-    assert running.returncode == 130
-    assert start.startswith(b"the") and out.endswith(b"\n") and len(out) > 1
-    assert message == b"interrupted\n"
+    line = ["generate", endless, "the", "--max-new-tokens", "49000", "--min-new-tokens", "49000"]
+    done = fork_server().run(line, tmp_path, until=b"the", then=signal.SIGINT)
+    assert done.code == 130 and done.err == b"interrupted\n"
+    assert done.out.startswith(b"the") and done.out.endswith(b"\n")
 
 
 # ---- several prompts

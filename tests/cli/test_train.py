@@ -5,9 +5,6 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +17,7 @@ from pellucid.training.distributed.ranks import SINGLE_PROCESS
 from pellucid.training.history.log import figures, read
 from pellucid.training.run import Run
 from tests.cli.commands import Shell
+from tests.cli.fork_server import fork_server
 from tests.training import small_models
 
 SMALL = [
@@ -166,23 +164,13 @@ def test_a_dry_run_counts_activations_in_the_type_that_auto_becomes(shell: Shell
 def test_an_interrupted_run_goes_on_and_its_log_is_that_of_an_uninterrupted_one(
     tmp_path: Path, shell: Shell
 ) -> None:
-    """Above 10 s on a busy machine: a process imports torch and trains until it is interrupted."""
     settings = ["steps=30", "evaluation.every=10", "checkpoint.every=10", *SMALL]
-    command = [sys.executable, "-m", "pellucid.cli", "train", "--plain"]
     straight, cut = tmp_path / "straight", tmp_path / "cut"
     assert shell("train", "--plain", "stories", f"out={straight}", *settings).code == 0
-    process = subprocess.Popen(
-        [*command, "stories", f"out={cut}", *settings], stderr=subprocess.PIPE, text=True
-    )
-    log = cut / "log.jsonl"
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and (not log.exists() or log.read_text().count('"step"') < 6):
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGINT)
-    message = process.communicate(timeout=60)[1]
-    if process.returncode != 0:  # else it was faster than the interruption
-        assert process.returncode == 130 and f"pellucid train --resume {cut}" in message
-        assert shell("train", "--plain", "--resume", cut).code == 0
+    line = ["train", "--plain", "stories", f"out={cut}", *settings]
+    done = fork_server().run(line, tmp_path, until=b"evaluation 10", then=signal.SIGINT)
+    assert done.code == 130 and f"pellucid train --resume {cut}" in done.text
+    assert shell("train", "--plain", "--resume", cut).code == 0
     kept = ("step", "evaluation")
     a, b = (
         [line for line in figures(read(out / "log.jsonl")) if line["kind"] in kept] for out in (straight, cut)

@@ -1,7 +1,5 @@
 """`pellucid train` before its first step: which texts it reads, what it plans, and what it refuses."""
 
-import subprocess
-import sys
 import time
 import tomllib
 from pathlib import Path
@@ -142,17 +140,6 @@ def test_a_mistyped_recipe_is_not_called_damaged(shell: Shell, text: str) -> Non
     Path("my.toml").write_text(text)
     refused = shell("train", "my.toml")
     assert refused.code == 2 and "damaged" not in refused.err
-
-
-def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
-    """As `pellucid train … | head -3` does; a process of its own, since the pipe is its standard output."""
-    (tmp_path / "my.txt").write_text(TEXT)
-    command = ["-m", "pellucid.cli", "train", str(tmp_path / "my.txt"), "--plain", f"out={tmp_path / 'a'}"]
-    running = subprocess.Popen([sys.executable, *command, *SMALL], stdout=subprocess.PIPE)
-    assert running.stdout is not None
-    running.stdout.close()
-    assert running.wait(120) == 0
-    assert RunFolder(tmp_path / "a").read_status() == ("finished", 2)
 
 
 @pytest.mark.parametrize(
