@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import pellucid
 from pellucid.base.errors import PellucidError, ResourceError
 from pellucid.cli.app import COMMANDS, EXIT_CODES, FIRST, command_tree
@@ -34,17 +32,16 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "parameter"), NUMBERS, ids=[f"{name} {parameter.opts[0]}" for name, parameter in NUMBERS]
-)
-def test_every_number_has_a_lowest_and_a_highest_value(name: str, parameter: Any) -> None:
+def test_every_number_has_a_lowest_and_a_highest_value() -> None:
     """A number without bounds can overflow, fill the memory or start processes without end. Those of sampling
     settings are in the settings' table, for every way in which they are given."""
-    bounds = parameter.type if hasattr(parameter.type, "min") else None
-    low, high = getattr(bounds, "min", None), getattr(bounds, "max", None)
-    if bounds is None and isinstance(setting := SETTINGS[parameter.name], NumberSetting | IntegerSetting):
-        low, high = setting.least, setting.most
-    assert low is not None and high is not None and abs(low) <= 2**63 and high < 2**63
+    for name, parameter in NUMBERS:
+        bounds = parameter.type if hasattr(parameter.type, "min") else None
+        low, high = getattr(bounds, "min", None), getattr(bounds, "max", None)
+        if bounds is None and isinstance(setting := SETTINGS[parameter.name], NumberSetting | IntegerSetting):
+            low, high = setting.least, setting.most
+        is_bounded = low is not None and high is not None and abs(low) <= 2**63 and high < 2**63
+        assert is_bounded, f"{name} {parameter.opts[0]}"
 
 
 def describe(group: Any) -> list[Any]:

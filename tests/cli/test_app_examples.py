@@ -28,8 +28,7 @@ async def end_at_once(server: SignalledServer) -> None:
 
 
 @pytest.fixture
-def shell(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
+def shell(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setattr("pellucid.server.explorer.serve.open_browser", lambda address: True)
     monkeypatch.setattr("pellucid.server.http.listen.SignalledServer.main_loop", end_at_once)
     monkeypatch.setattr("pellucid.verification.checks.catalogue.CHECKS", container.without_numbers(CHECKS))
@@ -41,8 +40,8 @@ def test_every_example_runs(shell: Shell, tmp_path: Path) -> None:
     text = "".join(f"Once upon a time there was cat number {i}. It sat on the mat.\n" for i in range(200))
     (tmp_path / "my.txt").write_text(text)
     shape = folders.random_models.LLAMA | {"context_length": 500}
-    folders.ours(tmp_path / "models/smollm2", shape, chat_template=CHATML)
-    save_tiny(tmp_path / "models/HuggingFaceTB--SmolLM2-135M")
+    folders.ours(shell.home / "models/smollm2", shape, chat_template=CHATML)
+    save_tiny(shell.home / "models/HuggingFaceTB--SmolLM2-135M")
     pickled_folder(tmp_path / "checkpoint", dtype="float32")
     write_sheet(tmp_path / "answered.md", answer())
     for name in sorted(EXAMPLES, key=lambda name: name not in FIRST):

@@ -26,12 +26,6 @@ def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folders.ours(tmp_path_factory.mktemp("talker") / "tiny", shape, chat_template=CHATML)
 
 
-@pytest.fixture
-def shell(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
-    return shell
-
-
 # ---- in a pipe
 
 
@@ -140,11 +134,11 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(talker: Path, tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+def terminal(shell: Shell, talker: Path) -> Iterator[Callable[..., Terminal]]:
     opened = []
 
     def start(*options: object) -> Terminal:
-        opened.append(Terminal(tmp_path, talker, *options))
+        opened.append(Terminal(shell.home, talker, *options))
         opened[-1].wait("> ")
         return opened[-1]
 
@@ -153,16 +147,16 @@ def terminal(talker: Path, tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         one.close()
 
 
-def test_the_opening_says_how_quantized_weights_are_held(talker: Path, tmp_path: Path) -> None:
+def test_the_opening_says_how_quantized_weights_are_held(shell: Shell, talker: Path, tmp_path: Path) -> None:
     pellucid.quantize(talker).save(tmp_path / "small")
-    chat = Terminal(tmp_path, tmp_path / "small")
+    chat = Terminal(shell.home, tmp_path / "small")
     shown = chat.wait("/help")
     chat.close()
     assert "weights: int8, " in shown and "bits a weight" in shown
 
 
 def test_a_terminal_has_editing_pastes_and_a_history(
-    terminal: Callable[..., Terminal], talker: Path, tmp_path: Path
+    terminal: Callable[..., Terminal], shell: Shell, tmp_path: Path
 ) -> None:
     chat = terminal(*OPTIONS)
     chat.type("Whp?\x1b[D\x7fo\r")  # the cursor goes left, and p becomes o
@@ -186,7 +180,7 @@ def test_a_terminal_has_editing_pastes_and_a_history(
     assert chat.end() == 0
     asked = [one["content"] for one in json.loads(path.read_bytes())["messages"][::2]]
     assert asked == ["Who?", "two\nlines", "one\ntwo", "Who?"]
-    history = tmp_path / "chat-history.jsonl"
+    history = shell.home / "chat-history.jsonl"
     assert history.stat().st_mode & 0o777 == 0o600
     lines = [json.loads(line) for line in history.read_text().splitlines()]
     assert lines == ["Who?", "two\nlines", "one\\\ntwo", "Who?", f"/save {path}"]

@@ -274,6 +274,12 @@ REFUSED: dict[str, list[tuple[str, ...]]] = {
         ("stories --dry-run data.path=[]", "must be a path or a list of paths"),
     ],
 }
+for line in (
+    "generate abcd 'A B'", "chat abcd", "serve abcd --port 0", "evaluate abcd my.txt",
+    "calibrate abcd my.txt",
+    "look abcd 'A B'", "explain abcd 'A B'", "trace abcd 'A B' -o t.json", "verify abcd",
+):  # fmt: skip
+    REFUSED[""].append((f"{line} --weights int44", "int8, int4, file", "Did you mean 'int4'?"))
 NO_MEMORY = [
     ("stories --dry-run model.d_model=1048576", "does not fit into memory"),
     ("stories --dry-run data.batch_size=16777216", "data.batch_size="),

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 import pellucid
-from pellucid.server.explorer import serve as serving
 from tests.cli.commands import Shell
 
 COMMAND = [sys.executable, "-P", "-m", "pellucid.cli", "explore"]
@@ -124,28 +123,6 @@ def test_explorers_at_once_answer_and_end() -> None:
         wait_until_ended(children)
         assert first.process.stderr and second.process.stderr
         assert "Traceback" not in first.process.stderr.read() + second.process.stderr.read()
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 129), (None, 0)]
-)
-def test_the_exit_code_says_which_signal_ended_it(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, number: int | None, code: int
-) -> None:
-    monkeypatch.setattr(serving, "explore", lambda *arguments, **options: number)
-    assert shell("explore", "abcd").code == code
-
-
-def test_a_port_in_use_and_a_missing_extra_are_one_message(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving.bind(0) as taken:
-        port = str(serving.get_port(taken))
-        done = shell("explore", "abcd", "--port", port)
-        assert done.code == 2 and port in done.err and "--port" in done.err
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    done = shell("explore", "abcd")
-    assert done.code == 2 and "pip install 'pellucid[serve]'" in done.err
 
 
 def test_an_export_needs_no_package_of_a_server(

@@ -50,20 +50,6 @@ def test_weights_are_held_as_asked(shell: Shell, folder: Path, weights: str) -> 
     assert done.out == "the cat" + pellucid.load(folder, weights=weights).generate("the cat", 9) + "\n"
 
 
-@pytest.mark.parametrize(
-    "command", ["generate", "chat", "serve", "evaluate", "calibrate", "look", "explain", "trace", "verify"]
-)
-def test_weights_of_no_kind_are_refused_by_every_command(shell: Shell, tmp_path: Path, command: str) -> None:
-    (tmp_path / "text.txt").write_text("A B")
-    arguments = {"chat": [], "serve": [], "verify": []}.get(command, ["A B"])
-    if command in ("evaluate", "calibrate"):
-        arguments = [str(tmp_path / "text.txt")]
-    if command == "trace":
-        arguments = ["A B", "-o", str(tmp_path / "trace.json")]
-    done = shell(command, "abcd", *arguments, "--weights", "int44")
-    assert done.code == 2 and "int8, int4, file" in done.err and "Did you mean 'int4'?" in done.err
-
-
 def test_each_piece_is_written_when_it_comes(
     shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,9 +15,9 @@ from tests.explanation.probe.trained import TEXT, read_as, train
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "110")
-    return tmp_path / "home" / "models"
+    return shell.home / "models"
 
 
 def test_a_preset_is_inspected_without_weights(shell: Shell) -> None:

@@ -14,8 +14,8 @@ from tests.cli.test_export import save_tiny
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home" / "models"
+def home(shell: Shell) -> Path:
+    return shell.home / "models"
 
 
 def test_get_says_what_came_and_where_it_is(
@@ -24,7 +24,7 @@ def test_get_says_what_came_and_where_it_is(
     def arrived(name: str, *, force: bool, report: Report) -> Fetched:
         report(DownloadProgress(10, 93_000_000))
         report(DownloadProgress(20, 93_000_000))
-        home.mkdir(parents=True)
+        home.mkdir()
         (home / "smollm2.gguf").write_bytes(bytes(2_000_000))
         return Fetched(name, home / "smollm2.gguf", fresh=True)
 
@@ -36,7 +36,7 @@ def test_get_says_what_came_and_where_it_is(
 
 
 def test_get_of_what_is_here_says_so_and_fetches_nothing(shell: Shell, home: Path) -> None:
-    home.mkdir(parents=True)
+    home.mkdir()
     (home / "smollm2.gguf").touch()
     done = shell("get", "smollm2")
     assert done.code == 0
@@ -91,7 +91,6 @@ def test_a_folder_of_the_name_of_a_preset_is_not_the_preset(
 def test_what_cannot_be_fetched_is_one_error(shell: Shell, home: Path) -> None:
     done = shell("get", "smollm3")
     assert "one of smollm2, hf:ORG/NAME" in done.err
-    home.parent.mkdir()
     home.write_text("a file where the library should be")
     assert shell("get", "smollm2").code == 2
 

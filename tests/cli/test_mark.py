@@ -101,6 +101,7 @@ def test_each_marking_is_recorded_unless_asked_not_to(shell: Shell) -> None:
 
 def test_a_record_that_cannot_be_written_does_not_stop_the_marking(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file where a folder should be")
+    shell.patch.setenv("PELLUCID_HOME", str(tmp_path / "home"))
     done = shell("mark", save(answer()))
     assert done.code == 0 and "8 of 8 right" in done.out and "record" in done.err
 

@@ -59,15 +59,16 @@ def test_a_key_of_the_environment_that_is_not_one_is_one_message(
     assert (done.code, done.out) == (2, "") and VARIABLE in done.err and KEY[:15] not in done.err
 
 
+@pytest.mark.parametrize("command", ["serve", "explore"])
 def test_a_port_in_use_and_a_missing_extra_are_one_message(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     with bind(0) as taken:
         port = str(get_port(taken))
-        done = shell("serve", "abcd", "--port", port)
+        done = shell(command, "abcd", "--port", port)
         assert (done.code, done.out) == (2, "") and port in done.err and "--port" in done.err
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    done = shell("serve", "abcd")
+    done = shell(command, "abcd")
     assert (done.code, done.out) == (2, "") and "pip install 'pellucid[serve]'" in done.err
 
 
@@ -103,14 +104,15 @@ def test_a_file_goes_before_the_environment_and_no_process_inherits_the_key(
     assert shell("serve", "abcd", "--api-key-file", "key").code == 0 and given["key"] == KEY
 
 
+@pytest.mark.parametrize("module", ["openai.serve.serve", "explorer.serve.explore"])
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 129), (None, 0)]
 )
 def test_the_exit_code_says_which_signal_ended_it(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, number: int | None, code: int
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, module: str, number: int | None, code: int
 ) -> None:
-    monkeypatch.setattr(serving, "serve", lambda *arguments, **options: number)
-    assert shell("serve", "abcd").code == code
+    monkeypatch.setattr(f"pellucid.server.{module}", lambda *arguments, **options: number)
+    assert shell(module.rpartition(".")[2], "abcd").code == code
 
 
 # ---- a server

@@ -51,7 +51,7 @@ NAMES = (
 
 
 @pytest.fixture
-def home(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def home(shell: Shell, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PELLUCID_HOME", str(places["a GGUF file"].parent.parent))
 
 
