@@ -96,11 +96,11 @@ def _fit_columns(widths: Mapping[str, int], room: int, order: Iterable[str]) -> 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     """Returns the text under each heading; empty where a figure is not known."""
-    from pellucid.base.formatting import escape_controls
+    from pellucid.base.formatting import escape_controls, format_count
     from pellucid.cli.progress import FORMS
 
     forms = dict.fromkeys(("loss", "best", "best_step", "gap"), FORMS["loss"])
-    forms |= {"best_step": "{:,}".format, "learned": FORMS["learned"], "tokens": _count}
+    forms |= {"best_step": "{:,}".format, "learned": FORMS["learned"], "tokens": format_count}
     steps = f"/{row['steps']:,}" if row["steps"] is not None else ""
     figures = {
         key.replace("best_step", "at"): "" if row[key] is None else form(row[key])
@@ -108,14 +108,6 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     }
     named = {"run": escape_controls(row["name"], keep=""), "state": row["state"]}
     return named | {"step": f"{row['step']:,}{steps}"} | figures | {"age": _age(row["age"])}
-
-
-def _count(count: float) -> str:
-    """999, 12.3k, 4.56M, 7.89G."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return f"{count:g}"
 
 
 def _age(seconds: float) -> str:

@@ -75,12 +75,47 @@ REFUSED: dict[str, list[tuple[str, ...]]] = {
         ("small the --seed x", "--seed"),
         (f"small the --seed {'9' * 30}", "seed must be a whole number"),
         ("small the --cache int4", "int8; got 'int4'"),
+        ("small a b --sweep top_k=1,2", "give one"),
+        ("small a --sweep top_k=1,2 -o out.jsonl", "omit --output"),
+        ("small a --sweep top_k=1 --sweep top_k=2", "twice"),
+        ("small a --sweep tpo_k=1", "top_k"),
+        ("small a --sweep temperature=0,-1", "temperature"),
         ("small the --chat", "has no chat template"),
         ("small the --system x", "give --chat as well"),
         ("talker the --chat --parse-special", "omit --parse-special"),
         ("gpt2 the", "gpt2 is a config-only preset"),
         ("abdc the", "'abdc' is not a model"),
         ("no/such/folder the", "no/such/folder is not a model: there is no such file or folder"),
+    ],
+    "evaluate": [
+        *(
+            (f"a {name}",)
+            for name in ("empty.txt", "one.txt", "binary.txt", "stories:huge", "task:x", "/dev/zero")
+        ),
+        ("a nowhere.txt", "nowhere.txt"),
+        ("a mine", "mine"),
+        ("a",),
+        ("a --tasks my.txt", "my.txt"),
+    ],
+    "calibrate": [
+        ("a", "DATA"),
+        ("a nowhere.txt", "nowhere.txt"),
+        ("a my.txt --temperatures x", "--temperatures"),
+        ("a my.txt --temperatures 0", "temperature"),
+        ("a my.txt --quantize q4_k", "q4_k"),
+        ("a my.txt --checkpoints", "checkpoint"),
+        ("a my.txt -o x.txt", "x.txt"),
+        ("a my.txt --trace x.txt", "x.json"),
+        ("abcd my.txt --save", "abcd"),
+        ("gpt2 my.txt", "gpt2"),
+    ],
+    "look": [
+        ("abcd 'A B' --show nonsense", "nonsense"),
+        ("abcd --show patching", "patching"),
+        ("abcd --show probes", "probes"),
+        ("abcd 'A B' -o a.pdf", "a.pdf"),
+        ("abcd 'A B' --show attribution --set top", "top"),
+        ("gpt2 'A B'", "gpt2"),
     ],
     "verify": [
         ("abcd --quick --text A", "at least two tokens"),
@@ -293,6 +328,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("here")
     for name in ("my.txt", "b.txt"):
         (place / name).write_text(TEXT)
+    (place / "empty.txt").write_text("")
+    (place / "one.txt").write_text("the")
+    (place / "binary.txt").write_bytes(bytes(range(256)) * 4)
     save_tiny(place / "mine")
     make_model(d_model=64, n_head=2, n_kv_head=2, d_head=32, d_ff=64).save(place / "a")
     folders.ours(place / "small", generation={})

@@ -247,9 +247,10 @@ def test_a_real_interrupt_ends_a_real_process(tmp_path: Path) -> None:
     shape = random_models.LLAMA | {"context_length": 50_000, "n_layer": 1}
     endless = str(folders.ours(tmp_path / "endless", shape, generation={}))
     line = ["generate", endless, "the", "--max-new-tokens", "49000", "--min-new-tokens", "49000"]
-    done = fork_server().run(line, tmp_path, until=b"the", then=signal.SIGINT)
+    begun = "the" + pellucid.load(endless).generate("the", 4, min_new_tokens=4)
+    done = fork_server().run(line, tmp_path, until=begun.encode(), then=signal.SIGINT)
     assert done.code == 130 and done.err == b"interrupted\n"
-    assert done.out.startswith(b"the") and done.out.endswith(b"\n")
+    assert done.out.startswith(begun.encode()) and done.out.endswith(b"\n")
 
 
 # ---- several prompts

@@ -44,16 +44,3 @@ def test_several_files_are_written_at_once_and_none_twice(shell: Shell, tmp_path
     assert done.code == 0 and "a.json:" in done.out and "a.html:" in done.out
     assert (tmp_path / "a.json").exists() and (tmp_path / "a.html").exists()
     assert "given twice" in shell(*line, "a.json", "--force").err
-
-
-def test_a_wrong_request_is_refused_before_anything_is_written(shell: Shell) -> None:
-    for line in (
-        ("look", "abcd", "A B", "--show", "nonsense"),
-        ("look", "abcd", "--show", "patching"),
-        ("look", "abcd", "--show", "probes"),
-        ("look", "abcd", "A B", "-o", "a.pdf"),
-        ("look", "abcd", "A B", "--show", "attribution", "--set", "top"),
-        ("look", "gpt2", "A B"),
-    ):
-        done = shell(*line)
-        assert done.code == 2 and "Traceback" not in done.err, line
