@@ -36,6 +36,12 @@ class PellucidError(Exception):
     """
 
     exit_code: ClassVar[int] = 2
+    path: str = ""
+    """The key or the parameter whose value is wrong, "" where it is none or not known."""
+
+    def __init__(self, message: str = "", *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class ConfigError(PellucidError):

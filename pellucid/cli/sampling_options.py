@@ -22,12 +22,11 @@ from pellucid.generation.settings.conflicts import find_ineffective
 from pellucid.generation.settings.resolve import PRESETS, ResolvedSampling, resolve_sampling
 from pellucid.generation.settings.table import (
     SETTINGS,
-    BiasSetting,
-    SamplerListSetting,
-    SchemaSetting,
+    Biases,
+    Samplers,
     Setting,
-    TextListSetting,
-    TokenListSetting,
+    Stops,
+    Tokens,
 )
 
 if TYPE_CHECKING:
@@ -36,18 +35,18 @@ if TYPE_CHECKING:
 PANEL = "Sampling"
 MOST_SCHEMA = 1 << 20
 """Bytes of a file with a JSON schema."""
-METAVARS: dict[type[Setting], str] = {
-    TokenListSetting: "TOKEN",
-    BiasSetting: "TOKEN=VALUE",
-    SamplerListSetting: "SAMPLER",
-    SchemaSetting: "FILE|JSON",
+METAVARS: dict[Any, str] = {
+    Tokens: "TOKEN",
+    Biases: "TOKEN=VALUE",
+    Samplers: "SAMPLER",
+    Any: "FILE|JSON",
 }
-ADDITIONS: dict[type[Setting], str] = {
-    TokenListSetting: " An id or a text; repeatable.",
-    BiasSetting: " An id or a text; repeatable.",
-    SamplerListSetting: " As 'KIND KEY=VALUE'; repeatable.",
-    TextListSetting: " \\n is a line break, \\t a tab; repeatable.",
-    SchemaSetting: " A file, or the schema itself.",
+ADDITIONS: dict[Any, str] = {
+    Tokens: " An id or a text; repeatable.",
+    Biases: " An id or a text; repeatable.",
+    Samplers: " As 'KIND KEY=VALUE'; repeatable.",
+    Stops: " \\n is a line break, \\t a tab; repeatable.",
+    Any: " A file, or the schema itself.",
 }
 
 
@@ -80,7 +79,7 @@ class GivenSampling(Options):
         given = {name: value for name, value in values.items() if value not in (None, [], ())}
         preset = given.pop("preset", None)
         for name, value in given.items():
-            if reader := READERS.get(type(SETTINGS[name])):
+            if reader := READERS.get(SETTINGS[name].type):
                 given[name] = reader(name, value)
         return cls(preset, given)
 
@@ -100,7 +99,9 @@ class GivenSampling(Options):
 
 
 def _type(setting: Setting) -> Any:
-    return list[str] if setting.is_repeatable else setting.option_type
+    if setting.type in (Tokens, Biases, Samplers, Stops):
+        return list[str]
+    return setting.type if setting.type in (int, float, bool) else str
 
 
 def _option(name: str, setting: Setting) -> Any:
@@ -110,8 +111,8 @@ def _option(name: str, setting: Setting) -> Any:
         *([own] if setting.option.startswith("-") and len(setting.option) == 2 else []),
     ]
     limits = f" ({setting.limits})" if setting.limits else ""
-    help = f"{setting.meaning.rstrip('.')}{limits}.{ADDITIONS.get(type(setting), '')}"
-    return typer.Option(*flags, help=help, metavar=METAVARS.get(type(setting)), rich_help_panel=PANEL)
+    help = f"{setting.meaning.rstrip('.')}{limits}.{ADDITIONS.get(setting.type, '')}"
+    return typer.Option(*flags, help=help, metavar=METAVARS.get(setting.type), rich_help_panel=PANEL)
 
 
 def _read_biases(name: str, texts: list[str]) -> dict[str, float]:
@@ -159,10 +160,10 @@ def _read_schema(name: str, text: str) -> str:
     return read_text(Path(check_path(name, text)), MOST_SCHEMA)
 
 
-READERS: dict[type[Setting], Callable[[str, Any], Any]] = {
-    BiasSetting: _read_biases,
-    SamplerListSetting: _read_samplers,
-    TextListSetting: _read_stops,
-    SchemaSetting: _read_schema,
+READERS: dict[Any, Callable[[str, Any], Any]] = {
+    Biases: _read_biases,
+    Samplers: _read_samplers,
+    Stops: _read_stops,
+    Any: _read_schema,
 }
 """How the texts of an option become the value of its setting, where they are not that value already."""
