@@ -22,7 +22,7 @@ from pellucid.cli.options import (
     Window,
     with_options,
 )
-from pellucid.cli.terminal import count_columns
+from pellucid.cli.terminal import count_columns, print_report
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,7 @@ def calibrate(
             curve=json or bool(measured.output),
             progress=bar,
         )
-    if json:
-        from pellucid.evaluation.calibration.calibration_file import format_json
-
-        print(format_json(report.to_data()), end="")
-    else:
-        print(*report.lines(count_columns(0, 120)), sep="\n")
+    print_report(report.report(), json, count_columns(0, 120))
     if report.is_interrupted:
         raise typer.Exit(130)
 

@@ -281,7 +281,7 @@ class ChatScreen:
 
     def explain(self, number: int, at: str | None) -> None:
         """Prints where the probability of a token came from, or another number behind it."""
-        from pellucid.explanation.more import More
+        from pellucid.explanation.trace import More
 
         found = self.conversation.explain(number, at, say=self.note)
         here, shell = f"/explain {number} ", f"pellucid explain LEDGER.json --token {number} "

@@ -1,6 +1,6 @@
 """`pellucid evaluate`: how well models predict texts."""
 
-import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +22,7 @@ from pellucid.cli.options import (
     Window,
     with_options,
 )
-from pellucid.cli.terminal import print_warnings
+from pellucid.cli.terminal import count_columns, print_report, print_warnings
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,7 @@ def evaluate(
             **measured.given(),
             progress=lambda now: bar(now.model, now.done, now.total),
         )
-    if json:
-        from pellucid.evaluation.evaluation_file import format_evaluation_json
-
-        print(format_evaluation_json(evaluation), end="")
-        return
-    from pellucid.evaluation.report.text import format_evaluation
-
-    for line in format_evaluation(evaluation, shutil.get_terminal_size().columns):
-        print(line)
+    print_report(evaluation.report(), json, count_columns(0, sys.maxsize))
 
 
 def _describe_kept(output: list[Path] | None) -> str:

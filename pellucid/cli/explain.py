@@ -89,7 +89,7 @@ def explain(
     --token N goes from the probability with which a token was drawn through the samplers to the logits, and
     on into the model.
     """
-    from pellucid.explanation.more import IN_A_SHELL
+    from pellucid.explanation.trace import IN_A_SHELL
     from pellucid.verbs import explain
 
     found: Any = explain(

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pellucid.cli.options import EngineOptions, Force, Json, ModelName, OptionalPrompt, with_options
-from pellucid.cli.terminal import print_json
 
 if TYPE_CHECKING:
-    from pellucid.interpretability.logits.tuned_lens import TunedLensFit
+    from pellucid.interpretability.tuned_lens import TunedLensFit
 
 DEFAULT = "lens,attribution,attention"
 
@@ -118,7 +117,7 @@ def look(
     for file in outputs:
         found.save(file, force)
     if json:
-        print_json(found.to_data())
+        print(found.report().to_json(), end="")
         return
     if not outputs:
         print(found)

@@ -45,17 +45,18 @@ def plot(
     needs the extra `plot`, which is matplotlib.
     """
     from pellucid.base.formatting import pluralize
-    from pellucid.report.file import check_figure_output, write_figure
+    from pellucid.report.file import FIGURE
+    from pellucid.report.report import report_figure
     from pellucid.training.history.charts import read_runs, run_figure
 
     if output is not None:
-        check_figure_output(output, force)
+        FIGURE.check(output, force)
     found = read_runs(runs, lambda name: note(f"{name} has no steps yet and is not drawn."))
     curves = [run.curves for run in found]
     if output is None:
         _print_loss(found, smooth, by.value)
         return
-    write_figure(output, run_figure(found, smooth, by.value), force)
+    report_figure(run_figure(found, smooth, by.value)).save(output, force)
     steps = max(float(run.loss.steps[-1]) if len(run.loss) else 0.0 for run in curves)
     print(f"{output}: {pluralize(len(curves), 'run')}, {steps:,.0f} steps")
 

@@ -12,10 +12,13 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pellucid.base.errors import TokenError
 from pellucid.base.formatting import escape_controls
+
+if TYPE_CHECKING:
+    from pellucid.report.report import Report
 
 
 class SafeStream:
@@ -105,6 +108,11 @@ def print_json(data: Any) -> None:
     from json import dumps
 
     print(dumps(data, ensure_ascii=False, indent=1))
+
+
+def print_report(report: "Report", json: bool, width: int) -> None:
+    """Prints a report as lines of at most `width` columns, or as JSON."""
+    print(report.to_json() if json else f"{report.to_text(width)}\n", end="")
 
 
 def note(text: str) -> None:

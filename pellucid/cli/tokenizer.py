@@ -23,7 +23,7 @@ from pellucid.cli.options import (
     TokenizerName,
     bad_file_choice,
 )
-from pellucid.cli.terminal import count_columns, print_json
+from pellucid.cli.terminal import count_columns, print_json, print_report
 
 if TYPE_CHECKING:
     from pellucid.text.tokenizer import Tokenizer
@@ -176,24 +176,20 @@ def compare(
     from pellucid.base.files import check_distinct
     from pellucid.cli.console import byte_bar
     from pellucid.evaluation.tokenizers.compare import compare_tokenizers
-    from pellucid.evaluation.tokenizers.table import draw_comparison, format_comparison
-    from pellucid.report.file import check_figure_output, write_figure
+    from pellucid.evaluation.tokenizers.report import COMPARISON
 
     outputs = output or []
     check_distinct(outputs)
     for file in outputs:
-        check_figure_output(file, force)
+        COMPARISON.check(file, force)
     with byte_bar() as progress:
         found = compare_tokenizers(
             *tokenizers, on=texts, d_model=d_model, field=field, on_bad_file=on_bad_file, progress=progress
         )
     for file in outputs:
-        write_figure(file, draw_comparison(found), force)
-    if json:
-        print_json(found.to_data())
-        return
-    print(*format_comparison(found, count_columns(60, sys.maxsize)), sep="\n")
-    for file in outputs:
+        found.save(file, force)
+    print_report(found.report(), json, count_columns(60, sys.maxsize))
+    for file in () if json else outputs:
         print(f"picture: {file}")
 
 

@@ -6,53 +6,28 @@ columns. The scores of single tokens are kept for the most and the least expecte
 
 import dataclasses
 import functools
-import json
 import math
 import types
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pellucid.base.files import (
-    UNPAIRED,
     Damaged,
     check_format,
-    check_output,
-    check_suffix,
-    make_json_kind,
     need,
-    new_file,
     read_bytes,
     validating,
 )
 from pellucid.base.schema import Field, fields_of, fields_with, read, to_field
 from pellucid.evaluation.result import N_SURPRISALS, DocumentSummary, Evaluation
 from pellucid.formats.folder import parse_table
+from pellucid.report.file import VERSION, ReportFile
 
-FORMAT, VERSION = "pellucid-evaluation", 1
+FORMAT = "pellucid-evaluation"
 MOST_BYTES = 1 << 30
 _COLUMNS = (DocumentSummary,)
 """Records of which many are written as one table of columns."""
-EVALUATION = make_json_kind("an evaluation", FORMAT)
-
-
-def check_evaluation_output(path: Path, force: bool = False) -> None:
-    """Raises unless an evaluation may be written there; call it before the work."""
-    check_suffix(path, ".json", "an evaluation is a .json file, or a page, .html")
-    check_output(path, EVALUATION, force)
-
-
-def write_evaluation(evaluation: Evaluation, path: Path, force: bool = False) -> None:
-    """Writes the file whole or not at all; `force` replaces another evaluation."""
-    check_evaluation_output(path, force)
-    content = format_evaluation_json(evaluation).encode("utf-8", UNPAIRED)
-    with new_file(path, EVALUATION, force) as file:
-        file.write(content)
-
-
-def format_evaluation_json(evaluation: Evaluation) -> str:
-    """Returns the content of the file."""
-    data = {"format": FORMAT, "version": VERSION, **to_data(evaluation)}
-    return json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
+EVALUATION = ReportFile("evaluate", "an evaluation", FORMAT, (".json", ".html"))
 
 
 def to_data(value: Any) -> Any:

@@ -12,14 +12,19 @@ from pellucid.base.arguments import check_int, check_text
 from pellucid.base.errors import TapeError
 from pellucid.base.formatting import escape_controls, format_number
 from pellucid.explanation import address as addresses
-from pellucid.explanation.cell_arrays import RecordingArray, Top, record_part
+from pellucid.explanation.cell_arrays import (
+    RecordingArray,
+    Top,
+    can_flatten,
+    find_terms,
+    fold_terms,
+    record_part,
+)
 from pellucid.explanation.expression import Cell, Expression, find_operands
-from pellucid.explanation.flatten import can_flatten, find_terms, fold_terms
 from pellucid.explanation.formula import Formula, build_formula, build_sum_formula
-from pellucid.explanation.more import IN_PYTHON, More
 from pellucid.explanation.pieces import format_expression
 from pellucid.explanation.table import Slice
-from pellucid.explanation.trace import Trace
+from pellucid.explanation.trace import IN_PYTHON, More, Trace
 from pellucid.reference.op import Index
 from pellucid.reference.tape import Step
 

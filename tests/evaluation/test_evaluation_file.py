@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from pellucid.base.errors import FileError, UsageError
-from pellucid.evaluation.evaluation_file import (
-    check_evaluation_output,
-    format_evaluation_json,
-    read_evaluation,
-    write_evaluation,
-)
+from pellucid.evaluation.evaluation_file import EVALUATION, read_evaluation
 from pellucid.evaluation.result import (
     N_SURPRISALS,
     DocumentSummary,
@@ -75,29 +70,21 @@ def change(evaluation: Evaluation, **changes: Any) -> Any:
 
 def test_a_file_is_read_back_as_it_was(tmp_path: Path) -> None:
     evaluation = make_evaluation()
-    write_evaluation(evaluation, tmp_path / "a.json")
+    evaluation.save(tmp_path / "a.json")
     assert read_evaluation(tmp_path / "a.json") == evaluation
     data = json.loads((tmp_path / "a.json").read_bytes())
     assert (data["format"], data["version"]) == ("pellucid-evaluation", 1)
     assert data["models"][0]["documents"]["nll"] == [4.0, 2.0]
 
 
-def test_only_another_evaluation_is_replaced_and_only_with_force(tmp_path: Path) -> None:
-    evaluation, path = make_evaluation(), tmp_path / "a.json"
-    write_evaluation(evaluation, path)
-    with pytest.raises(FileError, match="force"):
-        write_evaluation(evaluation, path)
-    write_evaluation(evaluation, path, force=True)
-    path.write_text("{}", "utf-8")
-    with pytest.raises(FileError):
-        check_evaluation_output(path, force=True)
+def test_an_evaluation_is_a_json_file_or_a_page(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="json"):
-        check_evaluation_output(tmp_path / "a.txt")
+        EVALUATION.check(tmp_path / "a.svg")
 
 
 def test_every_truncation_is_refused(tmp_path: Path) -> None:
     text, path = (
-        format_evaluation_json(make_evaluation()).encode("utf-8", "backslashreplace"),
+        make_evaluation().report().to_json().encode("utf-8", "backslashreplace"),
         tmp_path / "a.json",
     )
     for size in range(0, len(text) - 2, 101):
@@ -158,7 +145,7 @@ def mutate(data: dict[str, Any], address: str, value: Any) -> None:
     ],
 )
 def test_a_file_that_says_something_impossible_is_refused(tmp_path: Path, address: str, value: Any) -> None:
-    data = json.loads(format_evaluation_json(make_evaluation()))
+    data = json.loads(make_evaluation().report().to_json())
     mutate(data, address, value)
     (tmp_path / "a.json").write_text(json.dumps(data), "utf-8")
     with pytest.raises(FileError):
@@ -166,7 +153,7 @@ def test_a_file_that_says_something_impossible_is_refused(tmp_path: Path, addres
 
 
 def test_a_key_that_comes_twice_is_refused(tmp_path: Path) -> None:
-    text = format_evaluation_json(make_evaluation()).replace('"seed":', '"seed": 7, "seed":')
+    text = make_evaluation().report().to_json().replace('"seed":', '"seed": 7, "seed":')
     (tmp_path / "a.json").write_bytes(text.encode("utf-8", "backslashreplace"))
     with pytest.raises(FileError, match="twice"):
         read_evaluation(tmp_path / "a.json")
