@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
     from pellucid.interpretability.look import look
     from pellucid.model import Model, load, save
     from pellucid.reference.tape import Tape
+    from pellucid.report.report import Report
     from pellucid.server.explorer.export import explore
     from pellucid.text.tokenizer import Tokenizer
     from pellucid.training.run import Run
@@ -61,6 +62,7 @@ __all__ = [
     "ModelConfig",
     "PellucidError",
     "RankError",
+    "Report",
     "Request",
     "ResourceError",
     "Run",
@@ -105,6 +107,7 @@ _HOMES = {
     "pellucid.generation.settings.sampling": ("Sampling",),
     "pellucid.engine.taps": ("edit", "record"),
     "pellucid.reference.tape": ("Tape",),
+    "pellucid.report.report": ("Report",),
     "pellucid.verification.compare": ("compare",),
     "pellucid.verbs": ("explain",),
     "pellucid.interpretability.look": ("look",),

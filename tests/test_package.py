@@ -42,6 +42,7 @@ CLASSES = [
     "Engine",
     "Model",
     "ModelConfig",
+    "Report",
     "Request",
     "Run",
     "Sampling",

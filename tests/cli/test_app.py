@@ -6,7 +6,7 @@ from typing import Any
 import pellucid
 from pellucid.base.errors import PellucidError, ResourceError
 from pellucid.cli.app import COMMANDS, EXIT_CODES, FIRST, command_tree
-from pellucid.generation.settings.table import SETTINGS, IntegerSetting, NumberSetting
+from pellucid.generation.settings.table import SETTINGS
 from tests.cli.commands import Shell
 
 
@@ -36,10 +36,8 @@ def test_every_number_has_a_lowest_and_a_highest_value() -> None:
     """A number without bounds can overflow, fill the memory or start processes without end. Those of sampling
     settings are in the settings' table, for every way in which they are given."""
     for name, parameter in NUMBERS:
-        bounds = parameter.type if hasattr(parameter.type, "min") else None
-        low, high = getattr(bounds, "min", None), getattr(bounds, "max", None)
-        if bounds is None and isinstance(setting := SETTINGS[parameter.name], NumberSetting | IntegerSetting):
-            low, high = setting.least, setting.most
+        kind = parameter.type
+        low, high = (kind.min, kind.max) if hasattr(kind, "min") else SETTINGS[parameter.name].bounds
         is_bounded = low is not None and high is not None and abs(low) <= 2**63 and high < 2**63
         assert is_bounded, f"{name} {parameter.opts[0]}"
 

@@ -8,7 +8,7 @@ import pellucid
 from pellucid.base.errors import UsageError
 from pellucid.explanation.trace_file import write
 from tests.cli.commands import Shell
-from tests.explanation.test_flatten import make_trace
+from tests.explanation.test_cell_arrays import make_trace
 
 AT = "blocks.2.resid_post[t=1,c=2]"
 
