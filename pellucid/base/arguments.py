@@ -34,7 +34,7 @@ def check_int(parameter: str, value: Any, least: int = INT64[0], most: int = INT
     Traceback (most recent call last):
     pellucid.base.errors.UsageError: depth must be a whole number ≥ 1, not '2'.
     """
-    found = to_int(value)
+    found = value if type(value) is int else to_int(value)
     if found is not None and least <= found <= most:
         return found
     raise UsageError(f"{parameter} must be {describe_int(least, most, found)}, not {show(value)}.")
@@ -47,7 +47,7 @@ def check_float(parameter: str, value: Any, least: float = -math.inf, most: floa
     Traceback (most recent call last):
     pellucid.base.errors.UsageError: temperature must be a finite number ≥ 0, not nan.
     """
-    found = to_float(value)
+    found = value if type(value) is float else to_float(value)
     if math.isfinite(found) and least <= found <= most:
         return found
     raise UsageError(f"{parameter} must be a finite number{format_range(least, most)}, not {show(value)}.")

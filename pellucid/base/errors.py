@@ -39,10 +39,6 @@ class PellucidError(Exception):
     path: str = ""
     """The key or the parameter whose value is wrong, "" where it is none or not known."""
 
-    def __init__(self, message: str = "", *, path: str = "") -> None:
-        super().__init__(message)
-        self.path = path
-
 
 class ConfigError(PellucidError):
     """Sizes or choices of a model or a recipe that cannot be combined, or do not exist."""

@@ -8,7 +8,8 @@ read here. A field says what its value may be; a refusal names the key, what it 
 
 A type is int, float, str, bool, a union, tuple[X, ...], tuple[X, Y], Sequence[X], Mapping[K, V], Literal,
 Any, a dataclass, or whatever has `read(value, path)`, such as a part. `Annotated[int, Range(0, 9)]` has
-bounds, `Annotated[str, Length(80)]` a length, `Annotated[str, OneOf("a", "b")]` choices.
+bounds, `Annotated[str, Length(80)]` a length, `Annotated[str, OneOf("a", "b")]` choices; a function in
+it is what the field says beyond its type.
 """
 
 import dataclasses
@@ -114,6 +115,8 @@ class Field:
         for mark in marks:
             if isinstance(mark, OneOf):
                 found["choices"] = mark.choices
+            elif callable(mark):
+                found["then"] = mark
             else:
                 found |= mark._asdict()
         if get_origin(kind) is Literal:
@@ -187,8 +190,6 @@ class Field:
             raise self._refuse(value, path)
         if kind is str:
             self._check_length(found, path, "characters")
-            if not found.isascii() and _SURROGATE.search(found):
-                raise UsageError(f"{path} must be a text that UTF-8 can write, not {show(found)}.")
         return found
 
     def _read_union(self, value: Any, path: str, text: bool) -> Any:
@@ -205,9 +206,12 @@ class Field:
         make, kinds = tuple if get_origin(self.type) is tuple else list, get_args(self.type) or (Any,)
         if text and isinstance(value, str) and value.startswith(("[", "{")):
             value = _parse_json(value)
-        if self.single and not _is_list(value):
+        is_list = (
+            isinstance(value, list | tuple | set | frozenset | range) or getattr(value, "ndim", None) == 1
+        )
+        if self.single and not is_list:
             return make([to_field(kinds[0]).read(value, path, text)])
-        if not _is_list(value):
+        if not is_list:
             raise self._refuse(value, path)
         if self.least is not None or self.most is not None:
             self._check_length(value, path, "entries")
@@ -257,7 +261,7 @@ class Field:
         hint = f": use {value:.0f}" if is_whole and abs(value) < INT64[1] else ""
         wanted = describe_int(*self.bounds, to_int(value)) if self.type is int else describe(self)
         if isinstance(self.example, list | dict):
-            wanted += f" such as {show(self.example)}"
+            wanted += f", such as {show(self.example)}"
         return UsageError(f"{path} must be {wanted}, not {show(value)}{hint}.")
 
     def schema(self) -> dict[str, Any]:
@@ -381,7 +385,7 @@ def read(
         try:
             if key not in known:
                 lacks = f"{what} has no keys: omit {show(key)}."
-                raise UsageError(unknown(f"a key of {what}", key, known) if known else lacks, path=place)
+                raise at(place, UsageError(unknown(f"a key of {what}", key, known) if known else lacks))
             values[key] = known[key].read(value, place, text, error)
         except (PellucidError, error) as refusal:
             problems.append(_name(refusal, place, error))
@@ -404,6 +408,12 @@ def check(record: Any, fields: Iterable[Field], what: str, path: str = "", error
         object.__setattr__(record, name, value)
 
 
+def at(path: str, refusal: Exception) -> Exception:
+    """Returns the refusal with the path of the value that is wrong."""
+    refusal.path = path  # type: ignore[attr-defined]
+    return refusal
+
+
 def _name(refusal: Exception, path: str, error: Any) -> Exception:
     """Returns the refusal as an error of the class that the caller raises, with the path that is wrong."""
     known = getattr(refusal, "path", "")
@@ -411,8 +421,7 @@ def _name(refusal: Exception, path: str, error: Any) -> Exception:
     found: Exception = refusal
     if not isinstance(refusal, error):
         found = error(str(refusal) if names_it else f"{path}: {refusal}")
-    found.path = known or path  # type: ignore[attr-defined]
-    return found
+    return at(known or path, found)
 
 
 def describe(field: Field) -> str:
@@ -485,13 +494,15 @@ def _parse_json(text: str) -> Any:
         return text
 
 
-def _is_list(value: Any) -> bool:
-    """Returns whether it lists its entries: a list, a tuple, a set, a range, or an array with one axis."""
-    return isinstance(value, list | tuple | set | frozenset | range) or getattr(value, "ndim", None) == 1
-
-
 def _is_table(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Mapping)
+
+
+def check_utf8(value: str, path: str) -> str:
+    """Returns a text that has no half of a surrogate pair."""
+    if not value.isascii() and _SURROGATE.search(value):
+        raise UsageError(f"{path} must be a text that UTF-8 can write, not {show(value)}.")
+    return value
 
 
 def is_id(value: Any) -> bool:

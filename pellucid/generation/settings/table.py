@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pellucid.base.arguments import LARGEST_VOCABULARY
 from pellucid.base.errors import UsageError, show, unknown
-from pellucid.base.schema import Field, Length, OneOf, Range
+from pellucid.base.schema import Field, Length, OneOf, Range, check_utf8
 from pellucid.parts.samplers import Sampler
 
 CONTEXT_RULES = ("refuse", "crop", "roll")
@@ -40,7 +40,7 @@ TokenId = Annotated[int, Range(0, LARGEST_VOCABULARY - 1)]
 """An id that some vocabulary could have."""
 Tokens = tuple[TokenId, ...]
 Biases = Mapping[TokenId, Annotated[float, Range(-MOST_BIAS, MOST_BIAS)]]
-Stops = tuple[Annotated[str, Length(MOST_STOP_LENGTH, least=1)], ...]
+Stops = tuple[Annotated[str, Length(MOST_STOP_LENGTH, least=1), check_utf8], ...]
 Samplers = tuple[Sampler, ...]
 """Without a setting of their own: each a kind, a table with a `kind`, or the part itself."""
 
@@ -91,7 +91,7 @@ def _read_schema(value: Any, path: str) -> str:
             value = json.dumps(value, ensure_ascii=False)
         except (TypeError, ValueError, RecursionError):
             raise UsageError(f"{path} must be a JSON schema, not {show(value)}.") from None
-    text: str = Field(path, str, most=MOST_SCHEMA).read(value)
+    text: str = Field(path, str, most=MOST_SCHEMA, then=check_utf8).read(value)
     return text
 
 
@@ -184,7 +184,7 @@ _ROWS = (
     ),
     _make(
         "regex",
-        Annotated[str, Length(10_000)],
+        Annotated[str, Length(10_000), check_utf8],
         "The whole output matches this regular expression.",
         "(yes|no)",
         optional=True,
@@ -200,7 +200,7 @@ _ROWS = (
     ),
     _make(
         "grammar",
-        Annotated[str, Length(100)],
+        Annotated[str, Length(100), check_utf8],
         "The output obeys this grammar: stories:LEVEL.",
         "stories:easy",
         optional=True,

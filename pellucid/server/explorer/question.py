@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.base.schema import Field, cached, fields_of_signature, read
+from pellucid.base.schema import Field, cached, check_utf8, fields_of_signature, read
 from pellucid.server.explorer import find_question
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LARGEST_TEXT = 4096
 """Characters of a text, or entries of a list, without a bound of its own."""
-_ID = Field("", str, most=64)
+_ID = Field("", str, most=64, then=check_utf8)
 
 
 def get_method(name: str) -> str:
@@ -57,9 +57,13 @@ def ask(
 def read_signature(answer: Callable[..., Any]) -> tuple[Field, ...]:
     """Returns the parameters of an `answer` after the session."""
     return tuple(
-        dataclasses.replace(field, most=LARGEST_TEXT)
-        if field.most is None and field.type not in (int, float, bool)
-        else field
+        field
+        if field.type in (int, float, bool)
+        else dataclasses.replace(
+            field,
+            most=LARGEST_TEXT if field.most is None else field.most,
+            then=check_utf8 if field.type is str else None,
+        )
         for field in fields_of_signature(answer, 1)
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pellucid.base.arguments import LARGEST_VOCABULARY
 from pellucid.base.errors import UsageError, did_you_mean, show
-from pellucid.base.schema import Field, describe
+from pellucid.base.schema import Field, at, describe
 from pellucid.generation.settings.table import TokenId
 from pellucid.server.http.limits import LIMITS
 
@@ -53,12 +53,12 @@ class RequestField(Field):
     def read(self, value: Any, path: str = "", text: bool = False, error: Any = UsageError) -> Any:
         """Returns the value as the server uses it; of a setting, the field is at fault and never an entry."""
         if isinstance(value, str) and value in self.refusals:
-            raise UsageError(f"{path} cannot be {value!r} here. {self.refusals[value]}", path=path)
+            raise at(path, UsageError(f"{path} cannot be {value!r} here. {self.refusals[value]}"))
         try:
             return super().read(value, path, text, error)
         except UsageError as refusal:
-            if self.setting:
-                refusal.path = refusal.path.partition("[")[0]
+            if self.setting and self.inner is None:
+                refusal.path = path
             raise
 
     def is_neutral(self, value: Any, body: Mapping[str, Any]) -> bool:
@@ -82,7 +82,7 @@ class RequestObject:
 
     def read(self, value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise UsageError(f"{path} must be an object, not {show(value)}.", path=path)
+            raise at(path, UsageError(f"{path} must be an object, not {show(value)}."))
         return read_object(self.fields, value, self.what, f"{path}.")
 
 
@@ -105,15 +105,12 @@ def read_prompts(most: int) -> Callable[[Any, str], list[str | list[int]]]:
         if isinstance(value, str):
             return [read_one(value, path)]
         if not isinstance(value, list):
-            raise UsageError(
-                f"{path} must be a text, a list of texts, a list of ids or a list of such lists, "
-                f"not {show(value)}.",
-                path=path,
-            )
+            wanted = "a text, a list of texts, a list of ids or a list of such lists"
+            raise at(path, UsageError(f"{path} must be {wanted}, not {show(value)}."))
         if value and not isinstance(value[0], str | list):
             return [read_one(value, path)]
         if not 1 <= len(value) <= most:
-            raise UsageError(f"{path} must have 1 to {most:,} prompts, not {len(value):,}.", path=path)
+            raise at(path, UsageError(f"{path} must have 1 to {most:,} prompts, not {len(value):,}."))
         return [read_one(entry, f"{path}[{i}]") for i, entry in enumerate(value)]
 
     return read
@@ -142,10 +139,8 @@ def read_format(value: dict[str, Any], path: str) -> str | None:
     schema, has_schema = value["json_schema"], value["type"] == "json_schema"
     if (schema is not None) is not has_schema:
         fact = "is missing" if has_schema else f"does not go with the type {value['type']!r}"
-        raise UsageError(
-            f"{path}.json_schema {fact}: give it together with the type 'json_schema'.",
-            path=f"{path}.json_schema",
-        )
+        message = f"{path}.json_schema {fact}: give it together with the type 'json_schema'."
+        raise at(f"{path}.json_schema", UsageError(message))
     return None if schema is None else schema["schema"]
 
 
@@ -166,7 +161,7 @@ def read_object(fields: RequestFields, given: Mapping[str, Any], what: str, path
                 refuse_unsupported(fields, given, path)  # it may be given under such a name
                 place = f"{path}{name}"
                 why = row.meaning[0].lower() + row.meaning[1:]
-                raise UsageError(f"{place} is missing, and {what} needs it: {why}", path=place)
+                raise at(place, UsageError(f"{place} is missing, and {what} needs it: {why}"))
             if row.fate == "used" and (row.default is not None or not row.setting):
                 found[name] = row.default
         elif row.fate == "used":
@@ -180,14 +175,14 @@ def refuse_unsupported(fields: RequestFields, given: Mapping[str, Any], path: st
     for name, value in given.items():
         row = fields[name]
         if row.fate == "refused" and value is not None and not row.is_neutral(value, given):
-            raise UsageError(f"{path}{name} is not supported. {row.meaning}", path=f"{path}{name}")
+            raise at(f"{path}{name}", UsageError(f"{path}{name} is not supported. {row.meaning}"))
 
 
-def refuse_unknown(name: str, fields: RequestFields, what: str, path: str = "") -> UsageError:
+def refuse_unknown(name: str, fields: RequestFields, what: str, path: str = "") -> Exception:
     """Returns the error of a field that is in no row."""
     short = name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 1]}…"
     hint = did_you_mean(short, fields) or " Omit it."
-    return UsageError(f"{show(short)} is not a field of {what}.{hint}", path=f"{path}{short}")
+    return at(f"{path}{short}", UsageError(f"{show(short)} is not a field of {what}.{hint}"))
 
 
 def index_fields(*rows: RequestField) -> dict[str, RequestField]:
