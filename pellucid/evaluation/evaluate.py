@@ -71,7 +71,7 @@ def evaluate(
     """
     model = to_model(model)
     from pellucid.evaluation.documents import read_documents
-    from pellucid.evaluation.evaluation_file import EVALUATION
+    from pellucid.evaluation.report import EVALUATION
     from pellucid.evaluation.result import Evaluation
 
     sources, outputs = _list_paths("data", data), [Path(path) for path in _list_paths("output", output)]

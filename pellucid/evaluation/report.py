@@ -1,18 +1,21 @@
 """An evaluation as a report: its figures, paired differences and notes; on a page also plots, and the most
 and the least expected passages, each token colored by its surprisal.
 
+In the file a record is a table of its fields, except that the documents, of which there may be many, are a
+table of columns. The scores of single tokens are kept for the most and the least expected passages alone.
 A page has at most `FRAME_BYTES` and for each model `MODEL_BYTES`, whatever the size of the data.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
+from typing import Any
 
 from pellucid.base.columns import shorten, wrap
 from pellucid.base.formatting import pluralize
-from pellucid.evaluation.evaluation_file import EVALUATION, to_data
 from pellucid.evaluation.plots import make_plots
-from pellucid.evaluation.result import Evaluation, ModelEvaluation, Passage
+from pellucid.evaluation.result import DocumentSummary, Evaluation, ModelEvaluation, Passage
 from pellucid.evaluation.rows import (
     describe_differences,
     describe_tasks,
@@ -20,12 +23,14 @@ from pellucid.evaluation.rows import (
     make_source_rows,
     make_task_rows,
 )
+from pellucid.report.file import ReportFile
 from pellucid.report.html import draw_plots
 from pellucid.report.items import Item, Lines, OnPage, Table
 from pellucid.report.page import escape_text, read_style
 from pellucid.report.report import Report
 from pellucid.report.surprisal import draw_legend, draw_token, read_token_style
 
+EVALUATION = ReportFile("evaluate", "an evaluation", "pellucid-evaluation", (".json", ".html"))
 FRAME_BYTES, MODEL_BYTES = 60_000, 300_000
 LONGEST_TOKEN, LONGEST_NAME = 40, 120
 """Letters of a token, and of the name of a document or model."""
@@ -92,6 +97,18 @@ def _inflect(verb: str, count: int) -> str:
 
 def _join_names(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def to_data(value: Any) -> Any:
+    """Returns a record as plain data."""
+    if dataclasses.is_dataclass(value):
+        return {entry.name: to_data(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        if value and isinstance(value[0], DocumentSummary):
+            names = [entry.name for entry in dataclasses.fields(value[0])]
+            return {name: [getattr(one, name) for one in value] for name in names}
+        return [to_data(inner) for inner in value]
+    return value
 
 
 # ---- on a page

@@ -40,16 +40,6 @@ def search_inner_products(vectors: Array, query: Array, count: int = 1) -> tuple
     return best, scores[best]
 
 
-def add_norm_coordinate(vectors: Array) -> Array:
-    """Returns ṽ_i = (v_i, √(M² − ‖v_i‖²)) with M = max ‖v_i‖, [V C+1]: all have the norm M.
-
-    With q̃ = (q, 0), cos(q̃, ṽ_i) = q · v_i / (‖q‖ M): the nearest neighbor by cosine among the ṽ_i is the
-    largest inner product among the v_i, so that an index for one answers the other.
-    """
-    squares = (vectors**2).sum(1)
-    return np.column_stack([vectors, np.sqrt(np.maximum(squares.max() - squares, 0.0))])
-
-
 @dataclass(frozen=True)
 class SearchCost:
     """What one exact search over V rows of C numbers costs, and what it took.

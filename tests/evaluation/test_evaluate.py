@@ -9,7 +9,6 @@ import pellucid
 from pellucid.base.errors import FileError, PellucidError, TokenError, UsageError
 from pellucid.evaluation import scoring
 from pellucid.evaluation.evaluate import EvaluationProgress
-from pellucid.evaluation.evaluation_file import read_evaluation
 from pellucid.evaluation.journal import journal_path
 from pellucid.text.tokenizer import Special
 from pellucid.text.word_level import CharacterTokenizer
@@ -60,7 +59,7 @@ def test_models_side_by_side_have_one_window_and_a_paired_difference(text: Path)
 
 def test_an_output_is_the_evaluation_and_a_page_another(text: Path, tmp_path: Path) -> None:
     found = make_model().evaluate(text, output=[tmp_path / "a.json", tmp_path / "a.html"], samples=10)
-    assert read_evaluation(tmp_path / "a.json") == found
+    assert (tmp_path / "a.json").read_text() == found.report().to_json()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json", "text.txt"]
 
 

@@ -12,7 +12,6 @@ from pellucid.interpretability import search
 from pellucid.interpretability.runner import EngineRunner, PromptedModel, SpecificationRunner
 from pellucid.interpretability.search import (
     SearchCost,
-    add_norm_coordinate,
     compare_heads_with_search,
     find_largest,
     measure_search,
@@ -46,21 +45,10 @@ def test_what_is_not_a_number_comes_last() -> None:
     assert len(find_largest(np.full(4, np.nan), 3)) == 3
 
 
-def test_one_more_coordinate_makes_it_a_search_by_cosine() -> None:
-    extended, query = add_norm_coordinate(VECTORS), np.append(QUERY, 0.0)
-    most = np.linalg.norm(VECTORS, axis=1).max()
-    norms = np.linalg.norm(extended, axis=1)
-    assert norms == pytest.approx(np.full(50, most))
-    cosines = extended @ query / (norms * np.linalg.norm(query))
-    assert cosines == pytest.approx(VECTORS @ QUERY / (np.linalg.norm(QUERY) * most))
-    assert cosines.argmax() == search_inner_products(VECTORS, QUERY)[0]
-
-
 def test_by_cosine_alone_another_row_is_the_nearest() -> None:
     vectors, query = np.array([[1.0, 0.0], [3.0, 3.0]]), np.array([1.0, 0.0])
     assert search_inner_products(vectors, query)[0] == 1
     assert (vectors @ query / np.linalg.norm(vectors, axis=1)).argmax() == 0
-    assert (add_norm_coordinate(vectors) @ np.append(query, 0.0)).argmax() == 1
 
 
 def test_the_cost_counts_each_number_of_the_matrix_once() -> None:

@@ -123,10 +123,6 @@ class TextFigures:
     n_flips: int
 
     @property
-    def reference_perplexity(self) -> float | None:
-        return compute_perplexity(self.reference_loss.value)
-
-    @property
     def perplexity(self) -> float | None:
         return compute_perplexity(self.loss.value)
 

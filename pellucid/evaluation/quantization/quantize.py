@@ -348,14 +348,13 @@ def _describe_bill(model: "Model") -> str:
     folder = model.pretrained.provenance.path
     if not has_file(folder, BILL):
         return ""
-    from pellucid.evaluation.quantization.report import read_bill
+    from pellucid.evaluation.quantization.report import read_figures
 
     try:
-        bill = read_bill(folder / BILL)
+        reference, kl, flips, tokens = read_figures(folder / BILL).values()
     except FileError:
         return f"; its {BILL} cannot be read"
-    total = bill.total
     return (
-        f"; against {bill.reference} KL {format_number(total.kl.value, 2)} nats per token and "
-        f"{total.flips.value:.1%} top-1 changes ({total.n_targets:,} tokens)"
+        f"; against {reference} KL {format_number(kl, 2)} nats per token and {flips:.1%} top-1 changes "
+        f"({tokens:,} tokens)"
     )

@@ -5,16 +5,18 @@ their errors.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pellucid.base.columns import shorten, wrap
-from pellucid.base.files import check_format, read_bytes, validating
+from pellucid.base.files import Damaged, check_format, need, read_bytes, validating
 from pellucid.base.formatting import escape_controls, format_bytes, format_number, pluralize
-from pellucid.evaluation.evaluation_file import read_record, to_data
+from pellucid.base.strict import check_value
 from pellucid.evaluation.quantization.bill import QuantizationBill, TextFigures
 from pellucid.evaluation.quantization.costs import BLOCK, BLOCKS, LEVELS, KeptCost
 from pellucid.evaluation.quantization.sample import SPAN
+from pellucid.evaluation.report import to_data
 from pellucid.evaluation.result import Estimate
 from pellucid.evaluation.rows import SIGNIFICANT, format_estimate, format_share
 from pellucid.formats.folder import parse_table
@@ -299,14 +301,20 @@ def _clean(text: str, width: int) -> str:
 
 BILL = ReportFile("quantize", "a quantization bill", "pellucid-quantization-bill")
 MOST_BYTES = 1 << 26
+FIGURES = {"reference": str, "total.kl.value": float, "total.flips.value": float, "total.n_targets": int}
 
 
-def read_bill(path: Path) -> QuantizationBill:
-    """Returns the bill of a file; raises a FileError that names the damage."""
+def read_figures(path: Path) -> dict[str, Any]:
+    """Returns of the file of a bill what `FIGURES` names; raises a FileError that names the damage."""
     with validating(path):
         data = parse_table(read_bytes(path, MOST_BYTES))
     data = check_format(path, data, "quantization bill", BILL.format, VERSION)
     with validating(path):
-        fields = {key: value for key, value in data.items() if key not in ("format", "version")}
-        bill: QuantizationBill = read_record(QuantizationBill, fields, "the bill")
-        return bill
+        return {name: _read(data, name, kind) for name, kind in FIGURES.items()}
+
+
+def _read(value: Any, name: str, kind: type) -> Any:
+    for key in name.split("."):
+        need(isinstance(value, dict) and key in value, f"it has no {name}")
+        value = value[key]
+    return check_value(kind, value, name, Damaged)

@@ -12,7 +12,7 @@ import pytest
 from pellucid.base.columns import display_width
 from pellucid.base.errors import FileError
 from pellucid.evaluation.quantization.bill import measure_bill
-from pellucid.evaluation.quantization.report import VERSION, draw_bill, read_bill
+from pellucid.evaluation.quantization.report import VERSION, draw_bill, read_figures
 from pellucid.evaluation.quantization.sample import read_sample
 from pellucid.report.chart import Chart
 from pellucid.report.diagram import Bars
@@ -103,15 +103,6 @@ def test_an_exact_model_has_a_figure_without_costs() -> None:
     assert titles == ["KL by text", "error of the matrices, ‖Ŵ − W‖ / ‖W‖"]
 
 
-@pytest.mark.parametrize("is_exact", [False, True])
-def test_what_is_read_is_what_was_written(is_exact: bool, tmp_path: Path) -> None:
-    bill = make_bill(make_exact(make_model())) if is_exact else small_bill()
-    path = tmp_path / "bill.json"
-    bill.save(path)
-    again = read_bill(path)
-    assert again == bill and str(again) == str(bill)
-
-
 def test_the_file_has_every_number_of_the_table() -> None:
     bill = small_bill()
     data = json.loads(bill.report().to_json())
@@ -127,15 +118,15 @@ def test_the_file_has_every_number_of_the_table() -> None:
     [
         {"version": 99},
         {"format": "x"},
-        {"bytes": "many"},
+        {"reference": 7},
         {"total": None},
-        {"matrices": [{}]},
-        {"more": 1},
-        {"bits_per_weight": -1e400},
+        {"total": {"kl": {"value": "much"}}},
     ],
 )
 def test_a_damaged_file_is_refused_by_its_name(change: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "bill.json"
-    path.write_text(json.dumps(json.loads(small_bill().report().to_json()) | change))
+    small_bill().save(path)
+    assert list(read_figures(path).values())[1] == small_bill().total.kl.value
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(FileError, match=r"bill\.json"):
-        read_bill(path)
+        read_figures(path)
