@@ -12,7 +12,7 @@ import numpy as np
 from pellucid.base.columns import shorten, wrap
 from pellucid.base.files import Damaged, check_format, need, read_bytes, validating
 from pellucid.base.formatting import escape_controls, format_bytes, format_number, pluralize
-from pellucid.base.strict import check_value
+from pellucid.base.schema import Field
 from pellucid.evaluation.quantization.bill import QuantizationBill, TextFigures
 from pellucid.evaluation.quantization.costs import BLOCK, BLOCKS, LEVELS, KeptCost
 from pellucid.evaluation.quantization.sample import SPAN
@@ -317,4 +317,4 @@ def _read(value: Any, name: str, kind: type) -> Any:
     for key in name.split("."):
         need(isinstance(value, dict) and key in value, f"it has no {name}")
         value = value[key]
-    return check_value(kind, value, name, Damaged)
+    return Field(name, kind).read(value, error=Damaged)
