@@ -11,11 +11,11 @@ from pellucid.cli.console import rate_bar
 from pellucid.cli.options import (
     Against,
     DataSources,
-    EngineOptions,
     Force,
     Json,
     Limit,
     ModelName,
+    ModelOptions,
     Options,
     SplitRule,
     Stride,
@@ -26,7 +26,7 @@ from pellucid.cli.terminal import count_columns, print_report
 
 
 @dataclass(frozen=True)
-class Measured(Options):
+class CalibrateOptions(Options):
     """The arguments of `pellucid.calibrate` that are options of the same names."""
 
     against: Against = None
@@ -95,8 +95,8 @@ def calibrate(
     model: ModelName,
     data: DataSources,
     *,
-    measured: Measured,
-    engine: EngineOptions,
+    options: CalibrateOptions,
+    engine: ModelOptions,
     json: Json = False,
 ) -> None:
     """Measure whether to believe a model's probabilities: the expected calibration error with its bins, the
@@ -109,14 +109,14 @@ def calibrate(
     from pellucid.evaluation.calibration.calibrate import calibrate
 
     keep_freed_memory()
-    given = measured.given() | {"temperatures": _read_temperatures(measured.temperatures)}
+    given = options.to_arguments() | {"temperatures": _read_temperatures(options.temperatures)}
     found = engine.open(model)
     with rate_bar() as bar:
         report = calibrate(
             found,
             data,
             **given,
-            curve=json or bool(measured.output),
+            curve=json or bool(options.output),
             progress=bar,
         )
     print_report(report.report(), json, count_columns(0, 120))

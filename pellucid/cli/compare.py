@@ -10,7 +10,7 @@ from pellucid.cli.terminal import note, print_json
 
 
 @dataclass(frozen=True)
-class Given(Options):
+class CompareOptions(Options):
     """The arguments of `pellucid.compare` that are options of the same names."""
 
     target: Target = None
@@ -49,7 +49,7 @@ def compare(
     ],
     prompt: OptionalPrompt = None,
     *,
-    given: Given,
+    options: CompareOptions,
     json: Json = False,
 ) -> None:
     """Is this number right? Each value of B, recomputed from B's own numbers by A's program.
@@ -61,7 +61,7 @@ def compare(
     """
     from pellucid.verification.compare import compare
 
-    report = compare(a, b, prompt, **given.given())
+    report = compare(a, b, prompt, **options.to_arguments())
     if report.note:
         note(report.note)
     if json:

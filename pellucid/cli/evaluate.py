@@ -11,11 +11,11 @@ from pellucid.cli.console import rate_bar
 from pellucid.cli.options import (
     DATA,
     Against,
-    EngineOptions,
     Force,
     Json,
     Limit,
     ModelName,
+    ModelOptions,
     Options,
     SplitRule,
     Stride,
@@ -26,7 +26,7 @@ from pellucid.cli.terminal import count_columns, print_report, print_warnings
 
 
 @dataclass(frozen=True)
-class Measured(Options):
+class EvaluateOptions(Options):
     """The arguments of `pellucid.evaluate` that are options of the same names."""
 
     tasks: Annotated[
@@ -64,8 +64,8 @@ def evaluate(
     model: ModelName,
     data: Annotated[list[str] | None, DATA] = None,
     *,
-    measured: Measured,
-    engine: EngineOptions,
+    options: EvaluateOptions,
+    engine: ModelOptions,
     json: Json = False,
 ) -> None:
     """Measure how well a model predicts texts: loss, perplexity, bits per byte and accuracy, with confidence
@@ -80,12 +80,12 @@ def evaluate(
 
     keep_freed_memory()
     found = engine.open(model)
-    ended = say_when_ended(lambda: f"Interrupted. {_describe_kept(measured.output)}")
+    ended = say_when_ended(lambda: f"Interrupted. {_describe_kept(options.output)}")
     with ended, print_warnings(TaskCodeWarning), rate_bar() as bar:
         evaluation = evaluate(
             found,
             data or [],
-            **measured.given(),
+            **options.to_arguments(),
             progress=lambda now: bar(now.model, now.done, now.total),
         )
     print_report(evaluation.report(), json, count_columns(0, sys.maxsize))

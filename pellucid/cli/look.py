@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pellucid.cli.options import EngineOptions, Force, Json, ModelName, OptionalPrompt, with_options
+from pellucid.cli.options import Force, Json, ModelName, ModelOptions, OptionalPrompt, with_options
 
 if TYPE_CHECKING:
     from pellucid.interpretability.tuned_lens import TunedLensFit
@@ -85,7 +85,7 @@ def look(
     ] = None,
     force: Force = False,
     *,
-    engine: EngineOptions,
+    engine: ModelOptions,
     json: Json = False,
 ) -> None:
     """Show what happens inside a model when it reads a prompt: which layer knows it, which head did it.

@@ -1,7 +1,7 @@
 """Arguments and options that several commands share, each declared once, and groups of them.
 
     @with_options
-    def look(model: ModelName, *, engine: EngineOptions, json: Json = False) -> None:
+    def look(model: ModelName, *, engine: ModelOptions, json: Json = False) -> None:
         opened = engine.open(model)
 
 In place of a parameter whose type is a group, the command has the options of the group, at its place.
@@ -177,7 +177,7 @@ class Options:
         """Returns the group with the values of a command line."""
         return cls(**values)
 
-    def given(self) -> dict[str, Any]:
+    def to_arguments(self) -> dict[str, Any]:
         """Returns the options by name, without those that were not given and have no default."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
@@ -206,7 +206,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @dataclass(frozen=True)
-class EngineOptions(Options):
+class ModelOptions(Options):
     """The fast engine of a model that is opened."""
 
     device: Device = "cpu"
@@ -221,7 +221,7 @@ class EngineOptions(Options):
 
 
 @dataclass(frozen=True)
-class DecodingOptions(EngineOptions):
+class DecodingOptions(ModelOptions):
     """The fast engine of a model that generates text.
 
     Where nothing is said, the matrices are held on a CPU as the file has them, which takes less memory and
