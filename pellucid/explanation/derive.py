@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from pellucid.explanation.cell_arrays import (
 from pellucid.explanation.expression import Cell, Expression, find_operands
 from pellucid.explanation.formula import Formula, build_formula, build_sum_formula
 from pellucid.explanation.pieces import format_expression
-from pellucid.explanation.table import Slice
 from pellucid.explanation.trace import IN_PYTHON, More, Trace
 from pellucid.reference.op import Index
 from pellucid.reference.tape import Step
+
+if TYPE_CHECKING:
+    from pellucid.explanation.table import Slice
 
 LEAVES = {"param": "parameter", "leaf": "input"}
 
@@ -207,6 +209,8 @@ def explain(
     check_limits(at, depth, top, most)
     part = addresses.parse(trace, at)
     if part.cell is None:
+        from pellucid.explanation.table import Slice
+
         return Slice(trace, part, top, most or None)
     return derive(trace, at, depth, top, most or None, flatten)
 

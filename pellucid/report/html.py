@@ -58,11 +58,13 @@ def write_notebook(report: "Report") -> str:
     parts = [notebook.line(report.found)]
     for block in report.blocks:
         views = [item for item in block if isinstance(item, View)]
-        tables = [item.item for item in block if isinstance(item, OnPage) and isinstance(item.item, Table)]
+        shown = [item.item for item in block if isinstance(item, OnPage)]
+        tables = [item for item in shown if isinstance(item, Table)]
         parts += [
             notebook.branch(view.title, (notebook.line("\n".join(format_view(view))),)) for view in views
         ]
         parts += [notebook.table("", table.rows, "left") for table in tables]
+        parts += [notebook.line(text) for text in shown if isinstance(text, str)]
         if not views and not tables:
             parts.append(notebook.line("\n".join(format_blocks([block]))))
     return "".join(parts)
@@ -79,10 +81,17 @@ def _draw_item(item: Item, numbers: Iterator[int]) -> Iterator[str]:
     elif isinstance(item, View):
         yield from _draw_view(item, f"{item.kind}-{next(numbers)}")
     elif isinstance(item, OnPage):
-        yield from _draw_rows(item.item) if isinstance(item.item, Table) else item.item()
+        if isinstance(item.item, str):
+            yield from _draw_lines(item.item)
+        else:
+            yield from _draw_rows(item.item) if isinstance(item.item, Table) else item.item()
     elif item.is_on_page:
-        lines = escape_controls("\n".join(item.lines(PRE_WIDTH)))
-        yield f"<pre>{escape(lines)}</pre>"
+        yield from _draw_lines("\n".join(item.lines(PRE_WIDTH)))
+
+
+def _draw_lines(text: str) -> Iterator[str]:
+    if text:
+        yield f"<pre>{escape(escape_controls(text))}</pre>"
 
 
 def _draw_rows(table: Table) -> Iterator[str]:
@@ -93,11 +102,13 @@ def _draw_rows(table: Table) -> Iterator[str]:
     more = "<th></th>" if table.meanings else ""
     heads = "".join(f"<th>{_cell(name)}</th>" for name in head[1:])
     first = f'<th scope="col">{_cell(head[0])}</th>'
-    yield f'<div class="scroll"><table><thead><tr>{first}{heads}{more}</tr></thead><tbody>'
+    prose = ' class="prose"' if table.is_prose else ""
+    yield f'<div class="scroll"><table{prose}><thead><tr>{first}{heads}{more}</tr></thead><tbody>'
     for i, (first, *cells) in enumerate(rows[:MOST_ROWS]):
         label = table.labels[i] if table.labels else first
         kind = ' class="level"' if label.startswith(" ") else ""
-        numbers = "".join(f"<td>{_cell(cell)}</td>" for cell in cells)
+        longest = LONGEST_NOTE if table.is_prose else LONGEST_CELL
+        numbers = "".join(f"<td>{_cell(cell, longest)}</td>" for cell in cells)
         meaning = f'<td class="meaning">{_cell(table.meanings[i])}</td>' if table.meanings else ""
         wide = f' colspan="{len(head)}"' if not cells else ""
         yield f'<tr{kind}><th scope="row"{wide}>{_cell(label.strip())}</th>{numbers}{meaning}</tr>'
@@ -105,8 +116,8 @@ def _draw_rows(table: Table) -> Iterator[str]:
     yield from _count_more(len(rows))
 
 
-def _cell(text: str) -> str:
-    return escape_text(shorten(text, LONGEST_CELL))
+def _cell(text: str, longest: int = LONGEST_CELL) -> str:
+    return escape_text(shorten(text, longest))
 
 
 def _count_more(rows: int) -> Iterator[str]:

@@ -26,6 +26,8 @@ class Table:
     heading: str = ""
     """Above the table on a page."""
     meanings: Sequence[str] = ()
+    is_prose: bool = False
+    """Whether the cells are sentences: on a page they begin on the left, and are wrapped."""
     labels: Sequence[str] = ()
     """The first cells on a page, where they are others than in a terminal."""
 
@@ -79,9 +81,9 @@ class Lines:
 
 @dataclass(frozen=True)
 class OnPage:
-    """HTML for what a terminal cannot show, or a table in place of lines."""
+    """What a terminal cannot show, as HTML; or a table or text in place of lines, in a notebook too."""
 
-    item: Table | Callable[[], Iterable[str]]
+    item: Table | str | Callable[[], Iterable[str]]
 
 
 Item = str | Table | View | Lines | OnPage

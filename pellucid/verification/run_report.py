@@ -204,13 +204,14 @@ class RunReport(Reported):
         return notebook.summarize("RunReport", str(self).partition("\n")[0], ())
 
     def report(self) -> Report:
+        first, *more = "\n".join(self.to_lines()).splitlines()
         rows = [[value.place, str(value.verdict), value.used] for value in self.values]
         return Report(
             "A run against what its own inputs give",
-            self.to_lines()[0],
+            first,
             [
-                [Lines(lambda width: "\n".join(self.to_lines()).splitlines(), is_on_page=True)],
-                [OnPage(Table([["value", "verdict", "error"], *rows], heading=self._count))],
+                [Lines(lambda width: [first]), Lines(lambda width: more, is_on_page=bool(more))],
+                [OnPage(Table([["value", "verdict", "error"], *rows]))],
             ],
             to_data=self.to_data,
         )

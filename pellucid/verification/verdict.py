@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Any
 
 from pellucid.base.formatting import escape_controls, pluralize
-from pellucid.base.notebook import escape_html
 from pellucid.report.items import Lines, OnPage, Table
 from pellucid.report.report import Report, Reported
 
@@ -192,14 +191,14 @@ class VerifyReport(Reported):
             ]
             for one in self.findings
         ]
-        table = Table([["verdict", "check", "claim", "measured"], *rows])
+        table = Table([["verdict", "check", "claim", "measured"], *rows], is_prose=True)
         messages = "\n\n".join(filter(None, (bug.message for bug in self.bugs)))
         return Report(
             "The checks of a model's numbers",
             self.summary(),
             [
                 [Lines(lambda width: self.lines()), OnPage(table)],
-                [OnPage(lambda: [f"<pre>{escape_html(messages)}</pre>"] if messages else [])],
+                [OnPage(messages)],
             ],
             to_data=lambda: {"findings": [finding.to_data() for finding in self.findings]},
         )

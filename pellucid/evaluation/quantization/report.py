@@ -12,7 +12,7 @@ import numpy as np
 from pellucid.base.columns import shorten, wrap
 from pellucid.base.files import Damaged, check_format, need, read_bytes, validating
 from pellucid.base.formatting import escape_controls, format_bytes, format_number, pluralize
-from pellucid.base.schema import Field
+from pellucid.base.schema import to_field
 from pellucid.evaluation.quantization.bill import QuantizationBill, TextFigures
 from pellucid.evaluation.quantization.costs import BLOCK, BLOCKS, LEVELS, KeptCost
 from pellucid.evaluation.quantization.sample import SPAN
@@ -246,7 +246,7 @@ def _draw(bill: QuantizationBill) -> Iterator[Plot]:
         numbers = {int(one.pattern.split(".")[1]): 1e3 * one.kl.value for one in layers}
         yield _draw_curves(
             "KL with one layer quantized",
-            UNIT_NAME,
+            "0.001 nats",
             [_make_curve(LegendKey("a layer", LAYER_COLOR), numbers)],
         )
     if curves := list(_list_errors(bill)):
@@ -317,4 +317,4 @@ def _read(value: Any, name: str, kind: type) -> Any:
     for key in name.split("."):
         need(isinstance(value, dict) and key in value, f"it has no {name}")
         value = value[key]
-    return Field(name, kind).read(value, error=Damaged)
+    return to_field(kind).read(value, name, error=Damaged)
