@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pellucid.base import notebook
 from pellucid.base.formatting import escape_controls, pluralize
+from pellucid.report.items import Lines, OnPage, Table
+from pellucid.report.report import Report, Reported
 
 
 class Verdict(StrEnum):
@@ -138,7 +139,7 @@ class Finding:
 
 
 @dataclass(frozen=True, repr=False)
-class VerifyReport:
+class VerifyReport(Reported):
     """The findings of `verify`, in the order of the checks. It is true where there is no bug.
 
     Print it to read it; a notebook shows a table."""
@@ -177,13 +178,10 @@ class VerifyReport:
             if name
         }
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
     def __repr__(self) -> str:
         return escape_controls(f"<VerifyReport: {self.summary()}>", keep="")
 
-    def _repr_html_(self) -> str:
+    def report(self) -> Report:
         rows = [
             [
                 str(one.verdict),
@@ -193,8 +191,17 @@ class VerifyReport:
             ]
             for one in self.findings
         ]
-        messages = notebook.line("\n\n".join(filter(None, (bug.message for bug in self.bugs))))
-        return notebook.table(self.summary(), rows, "left") + messages
+        table = Table([["verdict", "check", "claim", "measured"], *rows], is_prose=True)
+        messages = "\n\n".join(filter(None, (bug.message for bug in self.bugs)))
+        return Report(
+            "The checks of a model's numbers",
+            self.summary(),
+            [
+                [Lines(lambda width: self.lines()), OnPage(table)],
+                [OnPage(messages)],
+            ],
+            to_data=lambda: {"findings": [finding.to_data() for finding in self.findings]},
+        )
 
     def lines(self, is_verbose: bool = False) -> list[str]:
         """Returns the report as text: what it concludes, then a line for each check, as `Finding.lines`;

@@ -8,7 +8,7 @@ from typing import Any
 
 from pellucid.base.arguments import check_bool, check_int, check_path
 from pellucid.base.formatting import escape_controls, pluralize
-from pellucid.explanation.more import IN_PYTHON, More
+from pellucid.explanation.trace import IN_PYTHON, More
 from pellucid.generation.ledger.content import LedgerRecord
 from pellucid.generation.ledger.file import check_ledger_output, read_ledger, to_data, write_ledger
 from pellucid.generation.ledger.page import check_page_output, make_page, write_page
