@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pellucid.base.dtypes import BY_NAME
-from pellucid.verification.bias import find_bias, regress
+from pellucid.verification.precision import find_bias, regress
 from pellucid.verification.rounding import Bounded, round_to
 from tests.verification.stranger_llama import BUGS, compare_run
 

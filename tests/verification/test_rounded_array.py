@@ -9,7 +9,7 @@ import torch
 from pellucid.base.dtypes import BY_NAME
 from pellucid.reference.ops import find_op
 from pellucid.reference.tape import Step
-from pellucid.verification.rounded_array import RoundedArray, compute_rounded
+from pellucid.verification.span import RoundedArray, compute_rounded
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 

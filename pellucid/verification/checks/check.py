@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from pellucid.model import Model
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
-from pellucid.training.memory import HOST_ERROR
 from pellucid.verification.checks.files.stored_parts import read_schemes
 from pellucid.verification.mismatch import explain_mismatch, find_mismatch, kind_of, largest, scales_by_kind
 from pellucid.verification.verdict import Finding, Judged, Verdict
@@ -200,21 +199,46 @@ class Subject:
         ids, targets = self.pair
         return forward(self.config, self.weights, [ids], [targets])
 
+    def attempt(self, check: "Check[Subject]") -> Finding:
+        """Measures the claim of a check. What a check runs must run, where there is memory for it."""
+        if check.needs_floats and self.quantized:
+            return Finding(Verdict.SKIPPED, QUANTIZED)
+        try:
+            return check.measure(self)
+        except ResourceError as error:
+            return Finding(Verdict.SKIPPED, str(error))
+        except Exception as error:
+            from pellucid.training.memory import HOST_ERROR
+
+            is_short = isinstance(error, MemoryError | torch.OutOfMemoryError) or HOST_ERROR in str(error)
+            return Finding(Verdict.SKIPPED, NO_MEMORY) if is_short else describe_exception(error)
+
     def trace(self, tape: Tape, ids: list[int]) -> Trace:
         """Returns a trace of the tape with the tokens of its positions, for messages."""
         tokens = [self.model.token(id) for id in ids]
         return Trace(tape, {}, {"t": tokens, "s": tokens})
 
 
+class Verified(Protocol):
+    """A subject of checks: a model, or a training run."""
+
+    def attempt(self, check: "Check[Any]") -> Finding:
+        """Measures the claim of a check."""
+
+
+S = TypeVar("S", bound=Verified)
+
+
 @dataclass(frozen=True)
-class Check:
-    """One claim about a model, a complete sentence."""
+class Check(Generic[S]):
+    """One claim about a model or a run, a complete sentence."""
 
     name: str
     claim: str
     budget: str
-    measure: Callable[[Subject], Finding]
-    judges: Judged
+    """The error budget; a finding may have its own, by the type in which a run computes."""
+    measure: Callable[[S], Finding]
+    judges: Judged = Judged.PROGRAM
     """The thing to mend where it finds a bug, if the checks before it find none."""
     quick: bool = True
     """Whether it also runs with `--quick`."""
@@ -223,26 +247,24 @@ class Check:
     required: bool = False
     """Whether the checks after it are not run where it finds a bug: they would measure that bug again, and
     blame something else."""
+    device: str = ""
+    """The kind of device whose own code it is of; empty for what every device computes."""
+    trusts: str = ""
+    """The parts of the package that a check of a run takes as right: a fault of theirs would be in both
+    numbers."""
 
-    def run(self, subject: Subject) -> Finding:
-        """Measures the claim on a model."""
+    def run(self, subject: S) -> Finding:
+        """Measures the claim on a subject."""
         start = time.perf_counter()
-        try:
-            is_skipped = self.needs_floats and bool(subject.quantized)
-            found = Finding(Verdict.SKIPPED, QUANTIZED) if is_skipped else self.measure(subject)
-        except ResourceError as error:
-            found = Finding(Verdict.SKIPPED, str(error))
-        except Exception as error:  # what a check runs must run, where there is memory for it
-            is_short = isinstance(error, MemoryError | torch.OutOfMemoryError) or HOST_ERROR in str(error)
-            found = Finding(Verdict.SKIPPED, NO_MEMORY) if is_short else describe_exception(error)
-        seconds = time.perf_counter() - start
+        found = subject.attempt(self)
         return replace(
             found,
             name=self.name,
             claim=self.claim,
-            allowed=self.budget,
-            seconds=seconds,
+            allowed=found.allowed or self.budget,
+            seconds=time.perf_counter() - start,
             judges=self.judges,
+            trusts=self.trusts,
         )
 
 

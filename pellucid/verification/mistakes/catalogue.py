@@ -1,6 +1,7 @@
 """The catalogue: every wrong program by its name."""
 
 from pellucid.verification.mistakes.attention import (
+    apply_softmax_over_queries,
     change_scale,
     interleave_key_heads,
     mask_with_finite_scores,
@@ -9,7 +10,6 @@ from pellucid.verification.mistakes.attention import (
     shift_mask,
     use_causal_mask,
 )
-from pellucid.verification.mistakes.gates import swap_activation, swap_gate_and_up
 from pellucid.verification.mistakes.norms import (
     add_eps_outside_root,
     add_one_to_gain,
@@ -34,10 +34,11 @@ from pellucid.verification.mistakes.products import (
     drop_branch,
     omit_biases,
     scale_embedding,
+    swap_activation,
+    swap_gate_and_up,
     swap_tying,
     transpose,
 )
-from pellucid.verification.mistakes.softmax import apply_softmax_over_queries
 from pellucid.verification.mistakes.updates import flip_update_sign
 from pellucid.verification.mistakes.variant import Mistake
 

@@ -12,12 +12,9 @@ from dataclasses import dataclass
 
 from pellucid.verification.mistakes import (
     attention,
-    gates,
-    loss,
     norms,
     positions,
     products,
-    softmax,
     updates,
 )
 from pellucid.verification.mistakes.catalogue import MISTAKES
@@ -138,12 +135,12 @@ SHEET_MISTAKES: dict[str, SheetMistake] = {
     "softmax gradient without Σ p·dp": SheetMistake(
         "W",
         "The sum of p · dp over the row was not subtracted from dp.",
-        softmax.omit_sum_in_gradient,
+        attention.omit_sum_in_gradient,
     ),
     "only the diagonal of the softmax's Jacobian": SheetMistake(
         "W",
         "p (1 - p) is the derivative by the cell's own score alone; the others of the row count too.",
-        softmax.keep_diagonal_of_jacobian,
+        attention.keep_diagonal_of_jacobian,
     ),
     "e^ omitted": SheetMistake("R", "The exponential e^x was not taken."),
     "power of 10 for e": SheetMistake("R", "10^x was taken for e^x."),
@@ -170,18 +167,18 @@ SHEET_MISTAKES: dict[str, SheetMistake] = {
     "power omitted": SheetMistake("R", "The power was not taken: x stands for x² or x³."),
     # ---- the MLP
     "activation omitted": SheetMistake(
-        "V", "The value before the activation was taken for the one after it.", gates.omit_activation
+        "V", "The value before the activation was taken for the one after it.", products.omit_activation
     ),
     "activation": SheetMistake("W", "Another activation was used.", MISTAKES["activation"]),
     "activation's derivative omitted": SheetMistake(
         "W",
         "The gradient was passed on unchanged; where the ReLU's gate is closed it is 0.",
-        gates.omit_derivative,
+        products.omit_derivative,
     ),
     "activation for its derivative": SheetMistake(
         "W",
         "The gradient was multiplied by the activation; it is multiplied by the activation's derivative.",
-        gates.use_activation_as_derivative,
+        products.use_activation_as_derivative,
     ),
     "gate and up swapped": SheetMistake(
         "W", "The gate and the up-projection were swapped.", MISTAKES["gate and up swapped"]
@@ -200,13 +197,13 @@ SHEET_MISTAKES: dict[str, SheetMistake] = {
     "1/n of the mean loss omitted": SheetMistake(
         "W",
         "The loss is a mean over n targets, so each receives 1/n of the gradient.",
-        loss.omit_share_of_mean_loss,
+        updates.omit_share_of_mean_loss,
     ),
     "2 of the squared error omitted": SheetMistake(
-        "W", "The derivative of a square is 2x: the 2 is missing.", loss.omit_two_of_squared_error
+        "W", "The derivative of a square is 2x: the 2 is missing.", updates.omit_two_of_squared_error
     ),
     "label smoothing without its uniform part": SheetMistake(
-        "W", "The share α of the uniform distribution is missing.", loss.omit_uniform_part
+        "W", "The share α of the uniform distribution is missing.", updates.omit_uniform_part
     ),
     # ---- updates
     "gradient ascent instead of descent": SheetMistake(

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.base.dtypes import dtype_name
 from pellucid.base.names import describe
 from pellucid.engine.cache import Cache
 from pellucid.engine.taps import record
@@ -106,7 +107,7 @@ def join_texts(texts: Sequence[tuple[Sequence[int], Text]]) -> Iterator[Recorded
             stacked = torch.stack(
                 [torch.stack([one.get(name, missing) for one in text], axis - 1) for _, text in group]
             )
-            kind = str(stacked.dtype).removeprefix("torch.")
+            kind = dtype_name(stacked.dtype)
             values[name] = RecordedValue(stacked.double().cpu().numpy(), kind)
         yield RecordedTexts([list(ids) for ids, _ in group], values, absent)
 

@@ -6,11 +6,10 @@ It trusts the fast engine, which the checks before it judge, and nothing of the 
 import math
 
 from pellucid.base.formatting import pluralize
-from pellucid.explanation.probe.difference import ERRORS
 from pellucid.explanation.probe.probe import check_probe, probe_model
 from pellucid.explanation.probe.probe_report import OTHER_TOKENIZER, Probe, ReadingVerdict, list_labels
-from pellucid.verification.checks.check import Check, Subject
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.checks.check import Subject
+from pellucid.verification.verdict import Finding, Verdict
 
 
 def measure_other_conventions(subject: Subject) -> Finding:
@@ -49,14 +48,3 @@ def describe_probe(done: Probe) -> Finding:
     return Finding(
         Verdict.RIGHT if worse else Verdict.UNKNOWN, measured, undecided=undecided if worse else ()
     )
-
-
-CHECKS = (
-    Check(
-        "conventions",
-        "No other convention for these weights fits a text better.",
-        f"{ERRORS:g} standard errors",
-        measure_other_conventions,
-        Judged.MODEL,
-    ),
-)

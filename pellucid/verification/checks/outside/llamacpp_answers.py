@@ -19,8 +19,13 @@ from pellucid.text.tokenizer import Tokenizer
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.files.file_weights import list_changed
 from pellucid.verification.checks.files.gguf_header import read_header, write_excerpt
-from pellucid.verification.checks.outside.sample_texts import CONVERSATION, sample_texts
-from pellucid.verification.checks.outside.witnesses import EXPORT, SAME_FILE, remember
+from pellucid.verification.checks.outside.witnesses import (
+    CONVERSATION,
+    EXPORT,
+    SAME_FILE,
+    remember,
+    sample_texts,
+)
 
 TOKENS = 64
 """How many tokens are read; more of a small model with a window, so that they pass it."""

@@ -1,10 +1,8 @@
 """A run that is verified: one of its steps, replayed from a checkpoint with everything that it computed."""
 
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +23,7 @@ from pellucid.training.saving.environment import compare_environments, get_envir
 from pellucid.training.start import resolve_recipe
 from pellucid.training.state import TrainState
 from pellucid.training.step import train_step
+from pellucid.verification.checks.check import Check
 from pellucid.verification.checks.training import gradient_reference
 from pellucid.verification.checks.training.batch_gradients import Problem
 from pellucid.verification.checks.training.gradient_reference import Reference, compute_reference
@@ -38,7 +37,7 @@ from pellucid.verification.checks.training.replayed_step import (
 )
 from pellucid.verification.runs.rebuild import PastRun, UpdateRecorder
 from pellucid.verification.runs.rebuilt_step import RebuiltStep, to_float64
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 FAST_COST, QUICK_COST = 5e11, 5e10
 """Tokens × parameters up to which the fast engine computes the gradients of all rows in float64: minutes, or
@@ -94,6 +93,10 @@ class RunSubject:
         self.past, self.asked, self.quick = PastRun(path), step, quick
         if step is not None:
             self.past.check_step(step)
+
+    def attempt(self, check: "Check[RunSubject]") -> Finding:
+        """Measures the claim of a check."""
+        return check.measure(self)
 
     @cached_property
     def replay(self) -> ReplayedStep | None:
@@ -282,24 +285,3 @@ def can_begin(past: PastRun) -> bool:
     except PellucidError:
         return False
     return True
-
-
-@dataclass(frozen=True)
-class RunCheck:
-    """One claim about a run, a complete sentence."""
-
-    name: str
-    claim: str
-    budget: str
-    measure: Callable[[RunSubject], Finding]
-    trusts: str
-    """The parts of the package that are taken as right: a fault of theirs would be in both numbers."""
-    judges: Judged = Judged.PROGRAM
-
-    def run(self, subject: RunSubject) -> Finding:
-        """Measures the claim on a run. The budget may depend on the type in which the run computes."""
-        start = time.perf_counter()
-        found = self.measure(subject)
-        seconds, allowed = time.perf_counter() - start, found.allowed or self.budget
-        found = replace(found, name=self.name, claim=self.claim, judges=self.judges, trusts=self.trusts)
-        return replace(found, allowed=allowed, seconds=seconds)

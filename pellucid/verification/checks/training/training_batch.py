@@ -18,7 +18,7 @@ from pellucid.data.shard import Ids
 from pellucid.data.tokens import Tokens
 from pellucid.verification.checks.training.batch_gradients import join_rows
 from pellucid.verification.checks.training.replayed_step import KEEP
-from pellucid.verification.checks.training.run_subject import NO_STEP, ReplayedStep, RunCheck, RunSubject
+from pellucid.verification.checks.training.run_subject import NO_STEP, ReplayedStep, RunSubject
 from pellucid.verification.verdict import Finding, Verdict
 
 IN_FILES = Windows | Streams | Packed | Padded
@@ -201,21 +201,3 @@ def _describe_unknown_masks(replay: ReplayedStep) -> Finding:
     rate = replay.rates[name]
     message = f"{name} has a dropout rate of {rate:g}, and a step does not draw the numbers of its mask"
     return Finding(Verdict.BUG, "other random numbers", f"{name}{KEEP}", message)
-
-
-CHECKS = (
-    RunCheck(
-        "step batch",
-        "Each counted target of a step is the id after its position, and every row is computed once.",
-        "id for id",
-        measure_batch,
-        trusts="the token files; the ids of a batch, of which one row is searched for in the files",
-    ),
-    RunCheck(
-        "step dropout",
-        "Each dropout mask of a step drops the fraction that the recipe asks for, and scales the rest.",
-        f"{DEVIATIONS:g} standard deviations",
-        measure_dropout,
-        trusts="a second forward pass, which draws the same numbers, for the masks of the step",
-    ),
-)

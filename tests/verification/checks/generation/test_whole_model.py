@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pellucid.verification.checks.generation.score_error import limit_error
+from pellucid.verification.checks.generation.whole_model import limit_error
 
 
 @pytest.mark.parametrize("error", [1e-3, 0.1, 10.0, math.inf])

@@ -1,16 +1,23 @@
-"""The definitions of the samplers, with numbers by hand."""
+"""The definitions of the samplers and of the figures of a token, with numbers by hand."""
+
+import math
 
 import numpy as np
 import pytest
 
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts import kinds
-from pellucid.verification.checks.generation.sampler_definitions import (
+from pellucid.verification.checks.generation.definitions import (
     DEFINITIONS,
     TextSoFar,
     compute_probabilities,
+    define_entropy,
+    define_logprobs,
+    define_rank,
     define_scores,
     explains_draw,
+    find_wrong_top,
+    follow_samplers,
     is_drawn,
 )
 
@@ -72,3 +79,40 @@ def test_a_removed_token_is_never_drawn_and_rounding_at_a_bound_is_free() -> Non
     assert explains_draw(LOGITS, Sampling(temperature=1, top_p=0.8), TEXT, 2, 0.9999)  # 0.5 + 0.3 is 0.8
     assert explains_draw(LOGITS, Sampling(temperature=0), TEXT, 0, None)
     assert not explains_draw(LOGITS, Sampling(temperature=0), TEXT, 1, None)
+
+
+# ---- the figures
+
+
+THREE = np.log(np.array([0.25, 0.5, 0.25, 0.0]) + np.array([0, 0, 0, 1e-300]))
+TOP = [(1, math.log(0.5)), (0, math.log(0.25)), (2, math.log(0.25))]
+
+
+def test_the_figures_of_three_probabilities() -> None:
+    assert np.allclose(define_logprobs(THREE)[:3], np.log([0.25, 0.5, 0.25]))
+    assert math.isclose(define_entropy(THREE), 1.5 * math.log(2))
+    assert [define_rank(THREE, id) for id in range(4)] == [1, 0, 2, 3]
+
+
+def test_a_token_that_cannot_follow_has_no_part_in_the_entropy() -> None:
+    assert define_entropy(np.array([0.0, -np.inf, -np.inf])) == 0.0
+
+
+def test_the_most_probable_tokens_are_right_in_any_order_of_equal_ones() -> None:
+    assert not find_wrong_top(TOP, THREE, 3)
+    assert not find_wrong_top([TOP[0], TOP[2], TOP[1]], THREE, 3)
+    for wrong in (TOP[:2], TOP[::-1], [TOP[0], TOP[1], TOP[1]], [TOP[0], TOP[1], (3, TOP[1][1])]):
+        assert find_wrong_top(wrong, THREE, 3)
+
+
+def test_a_bounded_list_has_the_bound_for_every_smaller_number() -> None:
+    assert not find_wrong_top([*TOP, (3, -100.0)], THREE, 4, -100.0)
+    assert find_wrong_top([*TOP, (3, -100.0)], THREE, 4)
+
+
+def test_each_sampler_that_is_set_is_a_stage() -> None:
+    text = TextSoFar([0], [])
+    stages = follow_samplers(THREE, Sampling(temperature=2.0, top_k=1, banned_tokens=(1,)), text)
+    assert [stage.name for stage in stages] == ["banned_tokens", "temperature", "top_k"]
+    assert np.isinf(stages[0].after[1]) and stages[0].before[1] == THREE[1]
+    assert not follow_samplers(THREE, Sampling(), text)

@@ -1,4 +1,5 @@
-"""Training from a checkpoint to the next, without the evaluations between, has its bits."""
+"""Training from a checkpoint to the next, without the evaluations between, has its bits; and the files of a
+run are those that it wrote."""
 
 import json
 import random
@@ -12,13 +13,15 @@ from pellucid.formats.checkpoint_manifest import checkpoint_name
 from pellucid.training.resume import resume
 from pellucid.training.saving.environment import get_environment
 from pellucid.training.saving.run_folder import RunFolder
-from pellucid.verification.checks.training import next_checkpoint
-from pellucid.verification.checks.training.next_checkpoint import (
+from pellucid.verification.checks.training import checkpoints
+from pellucid.verification.checks.training.checkpoints import (
     count_place,
     find_intervals,
+    measure_files,
     measure_next_checkpoint,
 )
 from pellucid.verification.checks.training.run_subject import RunSubject
+from pellucid.verification.verdict import Finding
 from tests.training.small_run_folders import trained
 
 TEXT = "\n\n".join(f"The cat saw {n} birds." * (1 + n % 3) for n in range(120))
@@ -54,10 +57,10 @@ def test_a_library_that_draws_when_it_is_imported_changes_no_run(
 ) -> None:
     """No step draws from Python's own generator; a library that a screen imports did."""
     trained(tmp_path / "a")
-    step = next_checkpoint.train_step
-    monkeypatch.setattr(next_checkpoint, "train_step", lambda state: (random.random(), step(state))[1])
+    step = checkpoints.train_step
+    monkeypatch.setattr(checkpoints, "train_step", lambda state: (random.random(), step(state))[1])
     assert measure_next_checkpoint(RunSubject(tmp_path / "a")).verdict == "equal"
-    monkeypatch.setattr(next_checkpoint, "train_step", lambda state: (np.random.rand(), step(state))[1])
+    monkeypatch.setattr(checkpoints, "train_step", lambda state: (np.random.rand(), step(state))[1])
     found = measure_next_checkpoint(RunSubject(tmp_path / "a"))
     assert found.verdict == "BUG" and found.at == "rng.numpy"
 
@@ -109,7 +112,7 @@ def test_checkpoints_that_are_far_apart_are_not_decided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained(tmp_path / "a")
-    monkeypatch.setattr(next_checkpoint, "SECONDS", 1e-9)
+    monkeypatch.setattr(checkpoints, "SECONDS", 1e-9)
     found = measure_next_checkpoint(RunSubject(tmp_path / "a"))
     assert found.verdict == "cannot tell" and "lie between two of its checkpoints" in found.measured
 
@@ -118,16 +121,14 @@ def test_on_another_machine_places_and_counts_are_judged_and_bits_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained(tmp_path / "a")
-    monkeypatch.setattr(
-        next_checkpoint, "get_environment", lambda *_: get_environment("no") | {"threads": 99}
-    )
+    monkeypatch.setattr(checkpoints, "get_environment", lambda *_: get_environment("no") | {"threads": 99})
     subject = RunSubject(tmp_path / "a")
     found = measure_next_checkpoint(subject)
     assert found.verdict == "cannot tell" and "and is 99 now" in found.measured
     path = tmp_path / "a" / "checkpoints" / checkpoint_name(6)
-    right = next_checkpoint.checkpoint.read
+    right = checkpoints.checkpoint.read
     monkeypatch.setattr(
-        next_checkpoint.checkpoint,
+        checkpoints.checkpoint,
         "read",
         lambda folder: right(folder)._replace(meters=right(folder).meters | {"tokens": 7}),
     )
@@ -145,6 +146,48 @@ def test_a_bug_names_the_first_step_whose_loss_the_log_does_not_have(
         if line["kind"] == "step" and line["step"] == 5:
             line["loss"] += 1e-9
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    monkeypatch.setattr(next_checkpoint, "find_unrestored", lambda *_: "embed.weight")
+    monkeypatch.setattr(checkpoints, "find_unrestored", lambda *_: "embed.weight")
     found = measure_next_checkpoint(RunSubject(tmp_path / "a"))
     assert found.verdict == "BUG" and "the loss of step 5 is" in found.message
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    trained(tmp_path / "a")
+    return tmp_path / "a"
+
+
+def judge(run: Path) -> Finding:
+    return measure_files(RunSubject(run))
+
+
+def test_the_files_of_a_run_are_those_that_it_wrote(run: Path) -> None:
+    found = judge(run)
+    assert (found.verdict, found.measured) == ("equal", "2 checkpoints, 2 models")
+
+
+def test_the_files_of_a_run_under_way_are_not_judged(run: Path) -> None:
+    with RunFolder(run).lock():
+        found = judge(run)
+    assert found.verdict == "skipped" and "under way" in found.measured
+
+
+def test_a_file_of_another_checkpoint_is_named(run: Path) -> None:
+    old, new = (run / "checkpoints" / checkpoint_name(step) / "rank-0" for step in (4, 6))
+    shutil.copyfile(old / "optimizer.safetensors", new / "optimizer.safetensors")
+    found = judge(run)
+    assert (found.verdict, found.at) == ("BUG", "checkpoints")
+    assert "skipped the checkpoint of step 6" in found.message and "optimizer.safetensors" in found.message
+
+
+@pytest.mark.parametrize("name", ["model", "best"])
+def test_a_model_that_was_replaced_is_named(name: str, run: Path) -> None:
+    other = run / "checkpoints" / checkpoint_name(4) / "model" / "model.safetensors"
+    data = other.read_bytes()
+    (run / name / "model.safetensors").unlink()  # it is a link to that of its checkpoint
+    (run / name / "model.safetensors").write_bytes(data)
+    found = judge(run)
+    assert (found.verdict, found.at) == ("BUG", f"{name}/model.safetensors")
+    assert "is not the file that the run wrote there at step 6" in found.message
+    (run / name / "model.safetensors").unlink()
+    assert "it is gone" in judge(run).message

@@ -1,8 +1,10 @@
-"""Checks that a checkpoint holds all that its run goes on from: training from it, without the evaluations
-between, reaches the bits of the next checkpoint."""
+"""Checks the files of a run, its checkpoints and its models against the checksums beside them; and that a
+checkpoint holds all that its run goes on from: training from it, without the evaluations between, reaches the
+bits of the next checkpoint."""
 
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -11,16 +13,60 @@ from torch import Tensor
 from pellucid.base.errors import FileError
 from pellucid.base.formatting import pluralize
 from pellucid.data.rows import Rows
-from pellucid.formats.checkpoint_manifest import checkpoint_name, parse_step
+from pellucid.formats.checkpoint_manifest import BEST, MODEL, checkpoint_name, measure, parse_step
 from pellucid.training.events import Stepped
 from pellucid.training.saving import checkpoint, rng
 from pellucid.training.saving.checkpoint import Snapshot
 from pellucid.training.saving.environment import compare_environments, get_environment
+from pellucid.training.saving.published import read_origin
 from pellucid.training.state import TrainState
 from pellucid.training.step import train_step
-from pellucid.verification.checks.training.run_subject import RunCheck, RunSubject, can_begin, find_unrestored
+from pellucid.verification.checks.training.run_subject import RunSubject, can_begin, find_unrestored
 from pellucid.verification.checks.training.training_batch import copy_from_start
 from pellucid.verification.verdict import Finding, Verdict
+
+
+def measure_files(subject: RunSubject) -> Finding:
+    """Hashes every file of the checkpoints and of the published models; names the first that was changed."""
+    if subject.past.folder.read_status().state == "running":
+        return Finding(Verdict.SKIPPED, "the run is under way, and replaces its files")
+    folder, whole, skipped = subject.past.folder, 0, list[str]()
+    most: int | None = None
+    while True:
+        found, why = folder.find_newest(most)
+        skipped += why
+        if found is None:
+            break
+        whole, most = whole + 1, (parse_step(found.name) or 0) - 1
+    if skipped:
+        message = "; ".join(dict.fromkeys(skipped))
+        return Finding(
+            Verdict.BUG, f"{pluralize(len(set(skipped)), 'checkpoint')} damaged", "checkpoints", message
+        )
+    models = 0
+    for name in (MODEL, BEST):
+        path = folder.path / name
+        origin = read_origin(path) if path.is_dir() else None
+        if origin is None:
+            continue
+        models += 1
+        for file, entry in origin.files.items():
+            if (changed := _find_change(path / file, entry)) is not None:
+                message = (
+                    f"{path / file} is not the file that the run wrote there at step {origin.step}: {changed}"
+                )
+                return Finding(Verdict.BUG, "another file", f"{name}/{file}", message)
+    return Finding(Verdict.EQUAL, f"{pluralize(whole, 'checkpoint')}, {pluralize(models, 'model')}")
+
+
+def _find_change(path: Path, entry: object) -> str | None:
+    """Returns what is not as it was written; None where all is."""
+    if not path.is_file():
+        return "it is gone"
+    if isinstance(entry, dict) and measure(path)["sha256"] != entry.get("sha256"):
+        return "its checksum is another"
+    return None
+
 
 SECONDS, QUICK_SECONDS = 60.0, 5.0
 """The longest time, by the log, of the steps that are made once more."""
@@ -210,14 +256,3 @@ def _place(loader: Mapping[str, int]) -> dict[str, int]:
 
 def _show(place: Mapping[str, int]) -> str:
     return ", ".join(f"{key} {at:,}" for key, at in place.items())
-
-
-CHECKS = (
-    RunCheck(
-        "next checkpoint",
-        "A checkpoint is all that its run goes on from: training reaches the next one, bit for bit.",
-        "bit for bit",
-        measure_next_checkpoint,
-        trusts="a single step, which other checks judge; no evaluation is made, and the place is counted",
-    ),
-)

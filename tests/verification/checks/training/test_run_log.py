@@ -1,19 +1,27 @@
-"""Every figure of the log is that of its formula."""
+"""Every figure of the log is that of its formula, and the logged validation loss that of the saved model."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pellucid.formats.checkpoint_manifest import checkpoint_name
 from pellucid.training.resume import resume
 from pellucid.training.saving.run_folder import RunFolder
-from pellucid.verification.checks.training import log_figures, next_checkpoint, validation_loss
-from pellucid.verification.checks.training.log_figures import measure_log, recompute_log
+from pellucid.verification.checks.training import run_log
+from pellucid.verification.checks.training.run_log import (
+    find_evaluation,
+    measure_log,
+    measure_validation_loss,
+    recompute_log,
+)
 from pellucid.verification.checks.training.run_subject import RunSubject
+from pellucid.verification.checks.training.runs import CHECKS
 from tests.training.small_run_folders import trained
-from tests.verification.checks.training.test_next_checkpoint import KINDS, of_text
+from tests.verification.checks.training.test_checkpoints import KINDS, of_text
 
 
 def judge(path: Path) -> tuple[str, str]:
@@ -101,8 +109,9 @@ def test_a_line_with_something_else_for_its_figures_is_passed_over(
     keys = ("loss", "smoothed", "tokens", "seconds", "lr", "gap", "best", "accuracy", "bits_per_byte")
     rewrite(tmp_path / "a", kind, 4, **dict.fromkeys(keys, value))
     subject = RunSubject(tmp_path / "a")
-    for check in (*log_figures.CHECKS, *next_checkpoint.CHECKS, *validation_loss.CHECKS):
-        assert not check.run(subject).verdict.is_failure
+    for check in CHECKS:
+        if check.name in ("log figures", "next checkpoint", "validation loss"):
+            assert not check.run(subject).verdict.is_failure
 
 
 def test_a_figure_that_was_not_finite_or_a_log_that_is_gone_is_not_called_wrong(tmp_path: Path) -> None:
@@ -112,3 +121,56 @@ def test_a_figure_that_was_not_finite_or_a_log_that_is_gone_is_not_called_wrong(
     (tmp_path / "a" / "log.jsonl").unlink()
     found = measure_log(RunSubject(tmp_path / "a"))
     assert (found.verdict, found.measured) == ("skipped", "the run has no log")
+
+
+def test_the_newest_evaluation_with_a_checkpoint_is_evaluated_again(tmp_path: Path) -> None:
+    trained(tmp_path / "a", "train.ema=0.9")
+    subject = RunSubject(tmp_path / "a")
+    found = find_evaluation(subject)
+    assert found is not None and found.step == 6
+    shutil.rmtree(tmp_path / "a" / "checkpoints" / checkpoint_name(6))
+    shutil.rmtree(tmp_path / "a" / "best")
+    found = find_evaluation(subject)
+    assert found is not None and found.step == 4
+    assert measure_validation_loss(subject).verdict == "equal"
+
+
+def test_without_checkpoints_it_is_the_best_model(tmp_path: Path) -> None:
+    trained(tmp_path / "a", "train.dtype=float32")
+    shutil.rmtree(tmp_path / "a" / "checkpoints")
+    subject = RunSubject(tmp_path / "a")
+    best = subject.past.folder.read_best()
+    found = find_evaluation(subject)
+    assert best is not None and found is not None and found.step == best.step
+    assert measure_validation_loss(subject).verdict == "noise"
+    shutil.rmtree(tmp_path / "a" / "best")
+    assert measure_validation_loss(subject).measured == "no logged evaluation has its checkpoint"
+
+
+def test_another_loss_in_the_log_is_named(tmp_path: Path) -> None:
+    trained(tmp_path / "a", "train.dtype=float32", "train.initialization=gpt2")  # losses of 2.2
+    log = tmp_path / "a" / "log.jsonl"
+    changed = [
+        line.replace('"loss": 2.2', '"loss": 2.3') if '"evaluation"' in line else line
+        for line in log.read_text().splitlines(keepends=True)
+    ]
+    log.write_text("".join(changed))
+    finding = measure_validation_loss(RunSubject(tmp_path / "a"))
+    assert (finding.verdict, finding.at) == ("BUG", "validation loss")
+    assert "the log has 2.3" in finding.message and "; the model of that step has 2.2" in finding.message
+
+
+def test_a_run_that_holds_out_nothing_has_no_validation_loss(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("The cat saw the birds. " * 99)
+    trained(tmp_path / "a", f"data.path={tmp_path / 'text'}", "data.tokenizer=bytes", "data.validation=0")
+    assert measure_validation_loss(RunSubject(tmp_path / "a")).measured == "the run holds out no text"
+
+
+@pytest.mark.parametrize("cost", [9e3, 9e4])
+def test_of_many_rows_the_specification_evaluates_some(
+    cost: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(tmp_path / "a", "evaluation.batches=3")
+    monkeypatch.setattr(run_log, "SPECIFICATION_COST", cost)
+    finding = measure_validation_loss(RunSubject(tmp_path / "a"))
+    assert finding.verdict == "equal" and "12 rows, " in finding.measured
