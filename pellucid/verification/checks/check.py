@@ -1,4 +1,5 @@
-"""A check: one claim about a model, its error budget, and the function that measures it."""
+"""A check: one claim about a model, its error budget, and the function that measures it; and the models that
+checks measure, whole or reduced."""
 
 import os
 import time
@@ -71,8 +72,7 @@ class Subject:
         excerpt, their first rows."""
         if self.config == self.model.config:
             return dict(self.model.weights)
-        shapes = self.config.parameters().items()
-        return {name: self.model.weights[name][tuple(map(slice, shape))] for name, shape in shapes}
+        return cut_weights(self.model.weights, self.config)
 
     @cached_property
     def quantized(self) -> frozenset[str]:
@@ -217,6 +217,67 @@ class Subject:
         """Returns a trace of the tape with the tokens of its positions, for messages."""
         tokens = [self.model.token(id) for id in ids]
         return Trace(tape, {}, {"t": tokens, "s": tokens})
+
+
+def cut_weights(weights: Mapping[str, Array], config: ModelConfig) -> dict[str, Array]:
+    """Returns the first rows and columns of weights: those that a smaller config has."""
+    return {name: weights[name][tuple(map(slice, shape))] for name, shape in config.parameters().items()}
+
+
+LAYERS = 2
+"""One block reads the embedding, the other one the output of a block."""
+
+
+class ReducedModel:
+    """The first `layers` blocks, `vocabulary` tokens and `context` positions of a model, or as many as it
+    has, for checks of code that every block and token shares. Its parameters are the first rows of the
+    model's own, so that both engines compute with the same numbers."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        layers: int = LAYERS,
+        vocabulary: int | None = None,
+        context: int | None = None,
+    ) -> None:
+        self.subject, own = subject, subject.config
+        self.config: ModelConfig = replace(
+            own,
+            n_layer=min(layers, own.n_layer),
+            vocab_size=min(vocabulary or own.vocab_size, own.vocab_size),
+            context_length=min(context or own.context_length, own.context_length),
+        )
+
+    @cached_property
+    def weights(self) -> dict[str, Array]:
+        """The first rows and columns of the model's own weights."""
+        return cut_weights(self.subject.weights, self.config)
+
+    def module(
+        self, dtype: torch.dtype, *, context: int | None = None, layers: int | None = None
+    ) -> Transformer:
+        """Returns the fast engine in a type; `context` and `layers` reduce it further."""
+        config = replace(
+            self.config,
+            context_length=min(context or self.config.context_length, self.config.context_length),
+            n_layer=min(layers or self.config.n_layer, self.config.n_layer),
+        )
+        weights = cut_weights(self.weights, config)
+        return Transformer.from_weights(config, weights, self.subject.model.resolve_device(), dtype).eval()
+
+    def ids(self, count: int) -> list[int]:
+        """Returns `count` tokens: those of the model's text, then random ones."""
+        return [id % self.config.vocab_size for id in self.subject.make_ids(count)]
+
+
+def gives_finite_logits(module: Transformer, rows: int = 8) -> bool:
+    """Returns whether an uncached run gives finite logits for `rows` random texts; in float16 a number may
+    be too large."""
+    length = min(12, module.config.context_length)
+    ids = np.random.default_rng(0).integers(0, module.config.vocab_size, (rows, length))
+    with torch.no_grad():
+        return bool(module(torch.from_numpy(ids).to(module.device)).isfinite().all())
 
 
 class Verified(Protocol):

@@ -16,9 +16,8 @@ from pellucid.engine.transformer import Transformer
 from pellucid.explanation.engines import applied_weights
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
-from pellucid.verification.checks.check import Subject
+from pellucid.verification.checks.check import LAYERS, ReducedModel, Subject, gives_finite_logits
 from pellucid.verification.checks.engine.paths import NO_CACHE
-from pellucid.verification.checks.generation.reduced import LAYERS, ReducedModel, gives_finite_logits
 from pellucid.verification.foreign_values import RecordedValue
 from pellucid.verification.judge_run import judge_run
 from pellucid.verification.run_report import RunReport

@@ -7,7 +7,9 @@ compute must follow from those keys and values.
 
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -144,11 +146,21 @@ def _read_after(subject: Subject, module: Transformer, start: int, past: dict[st
     capacity = min(max(start + sum(CALLS), visible + 1), module.config.context_length)
     cache = Cache(module.config, 1, capacity, dtype=module.dtype, device=module.device)
     fill_cache(cache, start, past)
-    ids, at, text = subject.make_ids(sum(CALLS)), 0, Text()
-    for count in CALLS:
-        part = torch.tensor([ids[at : at + count]], device=module.device)
+
+    def read(ids: list[int]) -> None:
+        module.forward_cached(torch.tensor([ids], device=module.device), cache)
+
+    return _record_calls(subject.make_ids(sum(CALLS)), CALLS, module, read)
+
+
+def _record_calls(
+    ids: list[int], counts: Sequence[int], module: Transformer, read: Callable[[list[int]], object]
+) -> RecordedTexts:
+    """Reads ids in calls of these numbers of tokens, and returns what was computed as one pass over them."""
+    at, text = 0, Text()
+    for count in counts:
         with record(fused=True, model=module) as seen:
-            module.forward_cached(part, cache)
+            read(ids[at : at + count])
         text += split_positions(dict(seen), 0, range(count), count)
         at += count
     return next(join_texts([(ids, text)]))
@@ -199,7 +211,7 @@ def measure_native_far(subject: Subject) -> Finding:
                 texts = _decode_after(subject, decoder, start, past)
             if not (report := judge_decoded(subject, module, texts, cache_dtype, past=past)):
                 found = report.summarize()
-                return replace(found, measured=f"in {name}: {found.measured}, after {start:,} keys")
+                return in_type(replace(found, measured=f"{found.measured}, after {start:,} keys"), name)
             used.add(name, report, texts)
     found = used.summarize()
     after = " and ".join(f"{start:,}" for start in starts)
@@ -223,10 +235,10 @@ def _decode_after(
     ring they are read one by one (`observed.py`)."""
     cache = Cache(decoder.config, 1, start + sum(CALLS), dtype=decoder.cache_dtype)
     fill_cache(cache, start, past)
-    ids, at, text = subject.make_ids(sum(CALLS)), 0, Text()
-    for count in [1] * sum(CALLS) if cache.ring else CALLS:
-        with record(fused=True, model=decoder.module) as seen:
-            decoder.forward_packed([(cache, ids[at : at + count])], range(count))
-        text += split_positions(dict(seen), 0, range(count), count)
-        at += count
-    return next(join_texts([(ids, text)]))
+    counts = [1] * sum(CALLS) if cache.ring else CALLS
+    read = partial(_read_packed, decoder, cache)
+    return _record_calls(subject.make_ids(sum(CALLS)), counts, decoder.module, read)
+
+
+def _read_packed(decoder: CachedDecoder, cache: Cache, ids: list[int]) -> None:
+    decoder.forward_packed([(cache, ids)], range(len(ids)))

@@ -19,7 +19,7 @@ from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.word_level import CharacterTokenizer
-from pellucid.verification.checks.check import Subject
+from pellucid.verification.checks.check import ReducedModel, Subject, gives_finite_logits
 from pellucid.verification.checks.generation.constraint_cases import (
     CASES,
     MASK_CASES,
@@ -28,7 +28,6 @@ from pellucid.verification.checks.generation.constraint_cases import (
     ConstraintCase,
     MaskCase,
 )
-from pellucid.verification.checks.generation.reduced import ReducedModel, gives_finite_logits
 from pellucid.verification.checks.generation.sampling import CANNOT_GENERATE, NOT_FINITE
 from pellucid.verification.verdict import Finding, Verdict
 

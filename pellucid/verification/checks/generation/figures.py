@@ -27,7 +27,7 @@ from pellucid.generation.samplers.own_probabilities import TopLogprobs
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.reference.op import Array
-from pellucid.verification.checks.check import Subject
+from pellucid.verification.checks.check import ReducedModel, Subject, gives_finite_logits
 from pellucid.verification.checks.generation.definitions import (
     TextSoFar,
     define_entropy,
@@ -37,7 +37,6 @@ from pellucid.verification.checks.generation.definitions import (
     find_wrong_top,
     is_near,
 )
-from pellucid.verification.checks.generation.reduced import ReducedModel, gives_finite_logits
 from pellucid.verification.checks.generation.sampling import (
     NEW,
     NOT_FINITE,

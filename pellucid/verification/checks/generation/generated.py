@@ -17,9 +17,8 @@ from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
-from pellucid.verification.checks.check import Subject
+from pellucid.verification.checks.check import ReducedModel, Subject, gives_finite_logits
 from pellucid.verification.checks.generation.engine_schedule import EngineRuns, Generated
-from pellucid.verification.checks.generation.reduced import ReducedModel, gives_finite_logits
 from pellucid.verification.checks.generation.sampling import CANNOT_GENERATE
 from pellucid.verification.checks.generation.whole_model import judge_whole, limit_error, log_softmax
 from pellucid.verification.verdict import Finding, Verdict

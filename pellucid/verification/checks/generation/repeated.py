@@ -17,8 +17,7 @@ from pellucid.generation.request import Completion, Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts.dropouts import Bernoulli
-from pellucid.verification.checks.check import Subject
-from pellucid.verification.checks.generation.reduced import ReducedModel, gives_finite_logits
+from pellucid.verification.checks.check import ReducedModel, Subject, gives_finite_logits
 from pellucid.verification.checks.generation.sampling import NOT_FINITE, PROMPT, count_first, explain_no_room
 from pellucid.verification.verdict import Finding, Verdict
 

@@ -21,14 +21,13 @@ from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
-from pellucid.verification.checks.check import Subject
+from pellucid.verification.checks.check import LAYERS, ReducedModel, Subject, gives_finite_logits
 from pellucid.verification.checks.generation.definitions import (
     TextSoFar,
     compute_probabilities,
     define_scores,
     explains_draw,
 )
-from pellucid.verification.checks.generation.reduced import LAYERS, ReducedModel, gives_finite_logits
 from pellucid.verification.checks.generation.statistics import (
     DEVIATIONS,
     find_largest_gap,

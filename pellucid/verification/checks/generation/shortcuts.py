@@ -19,8 +19,7 @@ from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK
 from pellucid.generation.strategies.speculative_decoding import Draft, Proposal, Speculation
-from pellucid.verification.checks.check import Subject
-from pellucid.verification.checks.generation.reduced import LAYERS, ReducedModel, gives_finite_logits
+from pellucid.verification.checks.check import LAYERS, ReducedModel, Subject, gives_finite_logits
 from pellucid.verification.checks.generation.sampling import NOT_FINITE
 from pellucid.verification.verdict import Finding, Verdict
 

@@ -30,7 +30,6 @@ from pellucid.verification.checks.outside.witnesses import (
     judge_departure,
     remember,
 )
-from pellucid.verification.diagnosis import explain_bug
 from pellucid.verification.judge_run import judge_run
 from pellucid.verification.name_table import map_names
 from pellucid.verification.run_report import RunReport
@@ -88,7 +87,11 @@ def compare_with_transformers(subject: Subject) -> TransformersComparison | str:
         except PellucidError as error:
             departure = Departure("config", str(error))
         else:
-            report = explain_bug(judge_run(trace, values), trace, values, theirs.config)
+            report = judge_run(trace, values)
+            if report.bugs:
+                from pellucid.verification.diagnosis import explain_bug  # with the catalogue of mistakes
+
+                report = explain_bug(report, trace, values, theirs.config)
             departure = _compare_angles(theirs, len(ids)) or _first_bug(report)
     logits = recorded["lm_head"].value
     measured = "" if departure else f"{report.summarize().measured}; "

@@ -37,6 +37,7 @@ from pellucid.verification.checks.training.batch_gradients import (
 from pellucid.verification.checks.training.gradient_reference import SPECIFICATION_COST, compute_reference
 from pellucid.verification.checks.training.run_subject import RunSubject
 from pellucid.verification.run_report import format_apart
+from pellucid.verification.runs.rebuilt_step import to_float64
 from pellucid.verification.verdict import Finding, Verdict
 
 EXACT, CLOCK = 1e-12, 1e-5
@@ -225,7 +226,7 @@ def measure_validation_loss(subject: RunSubject) -> Finding:
     batches = list(itertools.islice(validation, recipe.evaluation.batches or None))
     again = _evaluate(module.eval(), batches, dtype)
     few = _choose_rows(batches, sum(weight.size for weight in weights.values()))
-    wide = {name: _to_float64(parameter) for name, parameter in module.named_parameters()}
+    wide = {name: to_float64(parameter) for name, parameter in module.named_parameters()}
     right, fast = _evaluate_by_specification(logged.config, wide, few), _evaluate(module, few, dtype).loss
     rows, tokens = sum(len(batch.ids) for batch in batches), sum(batch.ids.size for batch in few)
     how = f"{pluralize(rows, 'row')}, {tokens:,} tokens by the specification"
@@ -258,10 +259,6 @@ def _weights_dtype(dtype: str, weights: str) -> torch.dtype:
     return torch.bfloat16 if weights == "bfloat16" else torch.float32
 
 
-def _to_float64(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-    return tensor.detach().double().cpu().numpy()
-
-
 def _evaluate(module: Transformer, batches: list[Batch], dtype: str) -> Scores:
     """Returns the scores of the logits of all counted targets, as the run computes the logits; what follows
     from them is computed here, in float64."""
@@ -279,7 +276,7 @@ def _evaluate(module: Transformer, batches: list[Batch], dtype: str) -> Scores:
             with autocast if is_narrow else contextlib.nullcontext(), torch.no_grad():
                 found: Tensor = module(ids, segments=segments)
             here = rows.targets != IGNORE_INDEX
-            logits, targets = _to_float64(found)[here], rows.targets[here]
+            logits, targets = to_float64(found)[here], rows.targets[here]
             own, largest = logits[np.arange(len(targets)), targets], logits.max(axis=-1, initial=-np.inf)
             total += float((largest - own + np.log(np.exp(logits - largest[:, None]).sum(axis=-1))).sum())
             margin = TOLERANCES[dtype] * np.abs(largest)

@@ -7,9 +7,8 @@ from pellucid.base.errors import PellucidError
 from pellucid.generation import slots
 from pellucid.generation.scheduler import Engine
 from pellucid.model import Model
-from pellucid.verification.checks.check import Subject
+from pellucid.verification.checks.check import ReducedModel, Subject
 from pellucid.verification.checks.generation.engine_schedule import EngineRuns, Lengths
-from pellucid.verification.checks.generation.reduced import ReducedModel
 from tests.formats.gguf import random_models
 
 ALL = {

@@ -6,7 +6,7 @@ import pytest
 from pellucid.generation.request import Completion
 from pellucid.generation.samplers import drawn_token
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.verification.checks.generation.reduced import ReducedModel
+from pellucid.verification.checks.check import ReducedModel
 from pellucid.verification.checks.generation.sampling import (
     Drawn,
     SamplingCase,

@@ -5,8 +5,7 @@ import torch
 
 from pellucid.model import Model
 from pellucid.reference.training import forward
-from pellucid.verification.checks.check import Subject
-from pellucid.verification.checks.generation.reduced import ReducedModel
+from pellucid.verification.checks.check import ReducedModel, Subject
 from tests.formats.gguf import random_models
 
 
