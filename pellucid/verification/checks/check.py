@@ -349,10 +349,7 @@ def compare_values(
         if found := find_mismatch(name, got[name], value, tolerance, scale):
             message = explain_mismatch(found, trace) if trace and name in trace.tape else str(found)
             return Finding(Verdict.BUG, f"{found.got:.6g} for {found.wanted:.6g}", name, message)
-        worst = max(worst, _largest_error(got[name], value) / (max(largest([value]), scale * 1e-3) or 1.0))
+        is_finite = np.isfinite(value)
+        error = float(np.abs(got[name][is_finite] - value[is_finite]).max(initial=0.0))
+        worst = max(worst, error / (max(largest([value]), scale * 1e-3) or 1.0))
     return Finding(Verdict.EQUAL, f"{worst:.1e} of {pluralize(len(wanted), 'value')}")
-
-
-def _largest_error(got: Array, wanted: Array) -> float:
-    is_finite = np.isfinite(wanted)
-    return float(np.abs(got[is_finite] - wanted[is_finite]).max(initial=0.0))

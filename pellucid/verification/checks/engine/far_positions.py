@@ -25,7 +25,6 @@ from pellucid.engine.transformer import Transformer
 from pellucid.explanation.engines import applied_weights
 from pellucid.formats.pretrained import parameter_count
 from pellucid.reference.op import Array
-from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.engine.native import (
@@ -63,27 +62,23 @@ def find_far_starts(subject: Subject) -> tuple[list[int], list[int]]:
     window, just past it, past the trained length of the scaling, and up to the end of the context; the last
     that fits where one of them does not."""
     config, last = subject.config, subject.config.context_length - sum(CALLS)
-    wanted = [last]
+    wanted, prefix = [last], config.mask.bidirectional_prefix
     if (visible := config.mask.visible_past) is not None:
         wanted += [sum(visible) // 2, sum(visible) - 3, sum(visible) + 1, 2 * sum(visible)]
     if trained := getattr(config.positions, "original_context", 0):
         wanted += [trained - 3, trained + 1]
-    starts = sorted({start for start in wanted if 0 < start <= last and start >= _prefix(subject)})
+    starts = sorted({start for start in wanted if 0 < start <= last and start >= prefix})
     numbers = min(max(parameter_count(subject.model.config.parameters()), LEAST_NUMBERS), MOST_NUMBERS)
     most = numbers // (2 * config.n_kv_head * config.d_head * config.n_layer)
     omitted = [start for start in starts if start > most]
     within = {min(start, most) for start in starts}
-    return sorted(start for start in within if start > 0 and start >= _prefix(subject)), omitted
-
-
-def _prefix(subject: Subject) -> float:
-    return subject.config.mask.bidirectional_prefix
+    return sorted(start for start in within if start > 0 and start >= prefix), omitted
 
 
 def measure_far_decoding(subject: Subject) -> Finding:
     subject = subject.excerpt
     starts, omitted = find_far_starts(subject)
-    if _prefix(subject) > subject.config.context_length:
+    if subject.config.mask.bidirectional_prefix > subject.config.context_length:
         return Finding(Verdict.SKIPPED, NO_CACHE)
     if not isinstance(Cache(subject.config, 1, 1).layers[0], KeyValueCache):
         return Finding(Verdict.SKIPPED, "its cache is a running sum and holds no keys")
@@ -97,7 +92,8 @@ def measure_far_decoding(subject: Subject) -> Finding:
             past = draw_past(subject.config, start)
             with torch.no_grad():
                 texts = _read_after(subject, module, start, past)
-            tape = _make_program(subject, module, texts, past)
+            tape = forward(module.config, applied_weights(module), texts.ids, past=past)
+            tape = remove_logits(tape) if "logits" not in texts.values else tape
             report = judge_values(subject.trace(tape, texts.ids[0]), texts.values, texts.absent)
             if not report:
                 found = in_type(report.summarize(), dtype_name(dtype))
@@ -164,14 +160,6 @@ def _record_calls(
         text += split_positions(dict(seen), 0, range(count), count)
         at += count
     return next(join_texts([(ids, text)]))
-
-
-def _make_program(
-    subject: Subject, module: Transformer, texts: RecordedTexts, past: dict[str, Array]
-) -> Tape:
-    """Returns the specification's pass over the tokens, with the filled positions as its cache."""
-    program = forward(module.config, applied_weights(module), texts.ids, past=past)
-    return remove_logits(program) if "logits" not in texts.values else program
 
 
 MANY = 1100

@@ -192,7 +192,7 @@ class Observer:
         for slot, start, first, end in spans:
             text = split_positions(dict(seen), 0, range(first, end), at)
             add_wanted(text, dict(seen), logits, wanted, range(first, end))
-            self._keep(slot, start, text)
+            self.texts[slot][start:] = text
         self._compare_keys(seen, 0, spans[-1][0])  # attention is computed row by row: those of the last one
         return logits
 
@@ -202,16 +202,13 @@ class Observer:
             logits = self.module.forward_cached(ids, cache, lengths)
         for slot, (start, count) in enumerate(zip(starts, lengths, strict=True)):
             if count:
-                self._keep(slot, start, split_positions(dict(seen), slot, range(count), ids.shape[1]))
+                self.texts[slot][start:] = split_positions(dict(seen), slot, range(count), ids.shape[1])
                 self._compare_keys(seen, slot, slot)
         return logits
 
     def _compare_keys(self, seen: Mapping[str, Tensor], row: int, slot: int) -> None:
         if self.slots.cache.ring is None and not self.wrong_keys:
             self.wrong_keys = find_wrong_keys(seen, row, self.texts[slot], self.slots.dtype)
-
-    def _keep(self, slot: int, start: int, positions: Text) -> None:
-        self.texts[slot][start:] = positions
 
 
 class ObservedSlots(CacheSlots):

@@ -183,13 +183,13 @@ def measure_reuse(subject: Subject) -> Finding:
         return Finding(Verdict.SKIPPED, NOT_FINITE)
     first = model.ids(longest)
     parted = list(dict.fromkeys(border + more for border in borders for more in (1, 0, -1)))
-    engine, reused = _make_engine(module, chunk), 0
+    engine, reused = Engine(module, slots=2, chunk=chunk), 0
     try:
         _read(engine, first)
         for shared in parted:  # the longest first, so that the one before has as much
             others = [(id + 1) % model.config.vocab_size for id in first[shared : shared + OWN]]
             prompt = [*first[:shared], *others]
-            got, alone = _read(engine, prompt), _read(_make_engine(module, chunk), prompt)
+            got, alone = _read(engine, prompt), _read(Engine(module, slots=2, chunk=chunk), prompt)
             if bug := _find_wrong_reuse(got, alone, shared, chunk):
                 return bug
             reused += alone.n_tokens - got.n_tokens
@@ -205,10 +205,6 @@ def choose_borders(context: int, is_large: bool) -> tuple[int, tuple[int, ...]]:
     room = context - 1 - OWN - NEW
     chunk = CHUNK if room >= CHUNK else room // 2
     return chunk, (2 * chunk, chunk) if 2 * chunk <= room and not is_large else (chunk,)
-
-
-def _make_engine(module: Transformer, chunk: int) -> Engine:
-    return Engine(module, slots=2, chunk=chunk)
 
 
 def _read(engine: Engine, prompt: Sequence[int]) -> ReadText:

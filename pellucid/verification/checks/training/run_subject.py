@@ -44,7 +44,6 @@ FAST_COST, QUICK_COST = 5e11, 5e10
 with `quick` about ten seconds. Beyond, a pass over fewer rows is judged."""
 UPDATE_NUMBERS = 4e7
 """The most numbers of parameters whose updates are judged."""
-NO_STEP = "no step from the checkpoint on has a finite gradient"
 MAX_SKIPPED = 4
 """Steps without a finite gradient after which no further one is tried."""
 
@@ -86,6 +85,10 @@ class ReplayedStep(NamedTuple):
         return self.state.dtype
 
 
+class NoStep(Exception):
+    """Raised where no step from the checkpoint on has a finite gradient."""
+
+
 class RunSubject:
     """A run that is verified; `step` is the step to judge, None for the second one after a checkpoint."""
 
@@ -95,12 +98,21 @@ class RunSubject:
             self.past.check_step(step)
 
     def attempt(self, check: "Check[RunSubject]") -> Finding:
-        """Measures the claim of a check."""
-        return check.measure(self)
+        """Measures the claim of a check, where there is the step that it is of."""
+        try:
+            return check.measure(self)
+        except NoStep:
+            return Finding(Verdict.SKIPPED, "no step from the checkpoint on has a finite gradient")
+
+    @property
+    def replay(self) -> ReplayedStep:
+        """The judged step and the one before it."""
+        if self._replay is None:
+            raise NoStep
+        return self._replay
 
     @cached_property
-    def replay(self) -> ReplayedStep | None:
-        """The judged step and the one before it; None where no step has a finite gradient."""
+    def _replay(self) -> ReplayedStep | None:
         most, last = self._choose_step()
         with self.past.open_state(most) as (state, snapshot, environment):
             unrestored = "" if snapshot is None else find_unrestored(state, snapshot)
@@ -181,13 +193,12 @@ class RunSubject:
     def logged(self) -> Line:
         """The log's line of the judged step; empty where there is none, or where it need not be equal."""
         replay = self.replay
-        return {} if replay is None or replay.environment else self.past.find_logged(replay.step)
+        return {} if replay.environment else self.past.find_logged(replay.step)
 
     @cached_property
     def problem(self) -> Problem:
         """All that determines the loss and the gradients of the judged pass, for the specification."""
         replay = self.replay
-        assert replay is not None
         train, state = self.past.recipe.train, replay.state
         classes = None if state.class_weights is None else state.class_weights.numpy()
         rates = {f"{name}{KEEP}": rate for name, rate in replay.rates.items()}
@@ -205,7 +216,6 @@ class RunSubject:
     def reference(self) -> Reference:
         """The loss and the gradients that the judged pass must have."""
         replay = self.replay
-        assert replay is not None
         return compute_reference(self.problem, replay.dtype, replay.state.device)
 
     def confirm(self, judge: Callable[[], Finding]) -> Finding:
@@ -223,7 +233,6 @@ class RunSubject:
     def how(self) -> str:
         """The step and rows that were judged, and by what: for messages."""
         replay = self.replay
-        assert replay is not None
         which, rows = f"step {replay.step}", self.judged.rows.ids
         if replay.recorder.judged is not None:
             which = f"{pluralize(len(rows), 'row')} of step {replay.step}" + ", without dropout" * bool(
@@ -242,7 +251,6 @@ class RunSubject:
     def judged(self) -> Pass:
         """The rows, loss and gradients that are judged: those of the step, or of the pass of its own."""
         replay = self.replay
-        assert replay is not None
         recorder = replay.recorder
         return recorder.judged or Pass(recorder.batch.batch, replay.event.loss, recorder.grads)
 

@@ -13,7 +13,7 @@ from pellucid.base.formatting import format_number, pluralize
 from pellucid.base.names import IGNORE_INDEX
 from pellucid.verification.checks.training.gradient_reference import GradientError
 from pellucid.verification.checks.training.replayed_step import MicroBatch
-from pellucid.verification.checks.training.run_subject import NO_STEP, ReplayedStep, RunSubject
+from pellucid.verification.checks.training.run_subject import ReplayedStep, RunSubject
 from pellucid.verification.run_report import format_apart
 from pellucid.verification.runs.rebuilt_step import to_float64
 from pellucid.verification.verdict import Finding, Verdict
@@ -26,8 +26,7 @@ MIN_LOSSES = 2
 
 def measure_weights(subject: RunSubject) -> Finding:
     """Compares the weights with which the step computes with those that the optimizer updates."""
-    if (replay := subject.replay) is None:
-        return Finding(Verdict.SKIPPED, NO_STEP)
+    replay = subject.replay
     if name := replay.unrestored:
         message = f"{name} is not what the checkpoint of step {replay.start} holds"
         return Finding(Verdict.BUG, "not restored", name, message)
@@ -47,8 +46,7 @@ def measure_weights(subject: RunSubject) -> Finding:
 
 def measure_loss(subject: RunSubject) -> Finding:
     """Compares the loss of the step with that of the specification, and with the log."""
-    if (replay := subject.replay) is None:
-        return Finding(Verdict.SKIPPED, NO_STEP)
+    replay = subject.replay
     return _find_narrow_loss(replay) or subject.confirm(lambda: _judge_loss(subject, replay))
 
 
@@ -100,8 +98,7 @@ def _compare_logged(subject: RunSubject, replay: ReplayedStep, key: str, allowed
 
 def measure_gradients(subject: RunSubject) -> Finding:
     """Compares the gradient of every trainable parameter with the specification's, by error and by scale."""
-    if (replay := subject.replay) is None:
-        return Finding(Verdict.SKIPPED, NO_STEP)
+    replay = subject.replay
     return subject.confirm(lambda: _judge_gradients(subject, replay))
 
 
@@ -153,8 +150,7 @@ def _describe_wrong(
 
 def measure_sums(subject: RunSubject) -> Finding:
     """Compares the gradients of the masters with the sum, in float32, of those of the micro-batches."""
-    if (replay := subject.replay) is None:
-        return Finding(Verdict.SKIPPED, NO_STEP)
+    replay = subject.replay
     recorder = replay.recorder
     if not recorder.sums:
         return Finding(Verdict.SKIPPED, "its weights are not in bfloat16, so it has no masters")
@@ -179,8 +175,7 @@ LOGGED_NORM = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 1e-2}
 
 def measure_norm(subject: RunSubject) -> Finding:
     """Compares the gradient norm of the step with that of all recorded gradients, and with the log."""
-    if (replay := subject.replay) is None:
-        return Finding(Verdict.SKIPPED, NO_STEP)
+    replay = subject.replay
     norms = replay.rebuilt.grad_norms
     got, wanted, allowed = replay.event.grad_norm, math.hypot(*norms.values()), _norm_error(replay)
     error = abs(got - wanted)
@@ -225,8 +220,7 @@ def _explain_norm(subject: RunSubject, replay: ReplayedStep, got: float, norms: 
 
 def measure_clipping(subject: RunSubject) -> Finding:
     """Compares every clipped gradient with the gradient times min(1, limit / norm)."""
-    if (replay := subject.replay) is None:
-        return Finding(Verdict.SKIPPED, NO_STEP)
+    replay = subject.replay
     limit, norms = subject.past.recipe.train.clip, replay.rebuilt.grad_norms
     norm, allowed, worst = math.hypot(*norms.values()), _norm_error(replay), 0.0
     factor = min(1.0, limit / norm) if limit and norm else 1.0
@@ -249,8 +243,7 @@ def measure_clipping(subject: RunSubject) -> Finding:
 
 def measure_update(subject: RunSubject) -> Finding:
     """Judges moments, decay, rate and average of every parameter, from the step's own clipped gradients."""
-    if (replay := subject.replay) is None:
-        return Finding(Verdict.SKIPPED, NO_STEP)
+    replay = subject.replay
     recipe, k, rebuilt = subject.past.recipe, replay.step, replay.rebuilt
     rate = recipe.optimizer.lr * recipe.schedule.factor(k - 1, recipe.steps_at(k - 1))
     if not math.isclose(replay.event.lr, rate, rel_tol=1e-12):
@@ -287,7 +280,6 @@ def _count_updates(subject: RunSubject, name: str) -> int | None:
     """Returns how many updates of a parameter came before the judged step, by which Adam corrects its bias;
     None where its rule does not count them, or the log does not say how many steps were skipped."""
     replay = subject.replay
-    assert replay is not None
     update, lines = replay.rebuilt.updates[name], subject.past.lines
     _, settings = subject.past.recipe.optimizer.rule(name, update.weight.shape, replay.step - 1)
     if update.gradient is None or "betas" not in settings or not lines:

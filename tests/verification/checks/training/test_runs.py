@@ -164,7 +164,6 @@ def files(path: Path) -> dict[str, bytes]:
 def test_the_second_step_after_the_newest_checkpoint_with_two_logged_steps_is_judged(run: Path) -> None:
     before = files(run)
     subject = RunSubject(run)
-    assert subject.replay is not None
     assert (subject.replay.start, subject.replay.step, subject.logged["step"]) == (4, 6, 6)
     is_healthy(measure(run), "step dropout")
     assert files(run) == before
@@ -173,7 +172,7 @@ def test_the_second_step_after_the_newest_checkpoint_with_two_logged_steps_is_ju
 @pytest.mark.parametrize(("step", "start"), [(1, 0), (2, 0), (3, 0), (5, 2), (6, 4)])
 def test_any_step_can_be_chosen(step: int, start: int, run: Path) -> None:
     subject = RunSubject(run, step)
-    assert subject.replay is not None and (subject.replay.start, subject.replay.step) == (start, step)
+    assert (subject.replay.start, subject.replay.step) == (start, step)
     is_healthy({check.name: check.run(subject) for check in CHECKS}, "step dropout")
 
 
@@ -188,7 +187,7 @@ def test_without_a_log_and_with_one_checkpoint_the_beginning_is_judged(run: Path
     for step in (2, 4):
         shutil.rmtree(tmp_path / "a" / "checkpoints" / checkpoint_name(step))
     subject = RunSubject(tmp_path / "a")
-    assert subject.replay is not None and (subject.replay.start, subject.replay.step) == (0, 2)
+    assert (subject.replay.start, subject.replay.step) == (0, 2)
     found = measure(tmp_path / "a")
     is_healthy(found, "step dropout", "validation loss", "log figures")
     assert "the log has the same" not in found["step norm"].measured
