@@ -23,7 +23,7 @@ from pellucid.model import Model
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
-from pellucid.verification.checks.files.stored_parts import read_schemes
+from pellucid.verification.checks.files.second_readers import read_schemes
 from pellucid.verification.mismatch import explain_mismatch, find_mismatch, kind_of, largest, scales_by_kind
 from pellucid.verification.verdict import Finding, Judged, Verdict
 

@@ -28,10 +28,10 @@ from pellucid.formats.safetensors_file import INDEX, ONE_FILE
 from pellucid.parts.positions.rope import Rope
 from pellucid.reference.op import Array
 from pellucid.verification.checks.check import Subject
-from pellucid.verification.checks.files.gguf_header import read_header
-from pellucid.verification.checks.files.stored_parts import (
+from pellucid.verification.checks.files.second_readers import (
     Parts,
     quantize_again,
+    read_header,
     read_schemes,
     read_stored,
     split_blocks,

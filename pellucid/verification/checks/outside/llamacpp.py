@@ -6,7 +6,7 @@ from pellucid.base.errors import quote
 from pellucid.base.files import temporary_folder
 from pellucid.formats import gguf
 from pellucid.verification.checks.check import Subject
-from pellucid.verification.checks.files.gguf_header import has_rope_scaling, read_header
+from pellucid.verification.checks.files.second_readers import has_rope_scaling, read_header
 from pellucid.verification.checks.outside.huggingface import compare_with_transformers, distance, log_softmax
 from pellucid.verification.checks.outside.llamacpp_answers import LlamaCppAnswers, ask_llamacpp
 from pellucid.verification.checks.outside.transformers_run import load_gguf

@@ -18,7 +18,7 @@ from pellucid.formats import gguf
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.files.file_weights import list_changed
-from pellucid.verification.checks.files.gguf_header import read_header, write_excerpt
+from pellucid.verification.checks.files.second_readers import read_header, write_excerpt
 from pellucid.verification.checks.outside.witnesses import (
     CONVERSATION,
     EXPORT,

@@ -12,7 +12,7 @@ from pellucid.text.chat_template import Chat
 from pellucid.text.prompts import encode_start
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.verification.checks.check import Subject
-from pellucid.verification.checks.files.gguf_header import read_header
+from pellucid.verification.checks.files.second_readers import read_header
 from pellucid.verification.checks.outside.llamacpp_answers import ask_llamacpp
 from pellucid.verification.checks.outside.tokens import SETTINGS, is_gguf, open_outside
 from pellucid.verification.checks.outside.witnesses import (

@@ -17,7 +17,7 @@ from pellucid.base.files import temporary_folder
 from pellucid.text.rust import call_native
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.verification.checks.check import Subject
-from pellucid.verification.checks.files.gguf_header import read_header
+from pellucid.verification.checks.files.second_readers import read_header
 from pellucid.verification.checks.outside.llamacpp_answers import LlamaCppAnswers, ask_llamacpp
 from pellucid.verification.checks.outside.transformers_run import hide_warnings
 from pellucid.verification.checks.outside.witnesses import (
