@@ -3,7 +3,8 @@ at the end of the context, or as far towards it as memory allows.
 
 Reading thousands of tokens would take minutes. A cache does not ask how it was filled: here it is filled with
 random keys and values up to a position, and a chunk and two single tokens are read after them. What they
-compute must follow from those keys and values.
+compute must follow from those keys and values. So must what the compiled decoder computes, in one layer,
+after as many keys as people's texts have, 1,100, and after all but the last few of the context.
 
 """
 

@@ -2,12 +2,11 @@
 
 It computes in float32, and by its definition rounds on the way: the input of a product with quantized weights
 to 16-bit integers (`round_activations`), keys and values to the type of the cache, and queries of an int8
-cache to 16-bit integers. The replay rounds the same
-recorded values in the same way; each value must then follow from them within float32 rounding. Watched and
-unwatched runs must have the same logits, bit for bit, and so must runs on one thread, on two, and on more
-than this machine may have (`list_threads`). A call that is watched computes every token to the end; the
-unwatched one stops early where the logits of the last token alone are asked for.
-
+cache to 16-bit integers. The replay rounds the same recorded values in the same way; each value must then
+follow from them within float32 rounding. Watched and unwatched runs must have the same logits, bit for bit,
+and so must runs on one thread, on two, and on more than this machine may have (`list_threads`), two texts in
+one call, and steps whose threads it chooses by itself. A call that is watched computes every token to the
+end; the unwatched one stops early where the logits of the last token alone are asked for.
 """
 
 import os

@@ -1,5 +1,5 @@
 """Checks the figures that a reader sees beside a token, in a ledger and in a server's answer, against their
-definitions (`figure_definitions.py`) for the logits that the engine computed."""
+definitions (`definitions.py`) for the logits that the engine computed."""
 
 import json
 import re

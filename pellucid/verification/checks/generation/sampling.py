@@ -1,7 +1,7 @@
 """Checks the draw of tokens: frequencies against the specification's probabilities, and each draw by itself.
 
 A draw is replayed from the engine's own logits and its own u, by the definitions in
-`sampler_definitions.py`, so that a wrong sampler has a name; the engine runs as `generate` runs it.
+`definitions.py`, so that a wrong sampler has a name; the engine runs as `generate` runs it.
 """
 
 from collections.abc import Iterator, Sequence
