@@ -23,6 +23,7 @@ from pellucid.verification.checks.training.checkpoints import (
 from pellucid.verification.checks.training.run_subject import RunSubject
 from pellucid.verification.verdict import Finding
 from tests.training.small_run_folders import trained
+from tests.verification.checks.training.conftest import CopyRun
 
 TEXT = "\n\n".join(f"The cat saw {n} birds." * (1 + n % 3) for n in range(120))
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
@@ -53,10 +54,10 @@ def test_the_bits_of_the_next_checkpoint_are_reached_without_an_evaluation(
 
 
 def test_a_library_that_draws_when_it_is_imported_changes_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy_run: CopyRun
 ) -> None:
     """No step draws from Python's own generator; a library that a screen imports did."""
-    trained(tmp_path / "a")
+    copy_run(tmp_path / "a")
     step = checkpoints.train_step
     monkeypatch.setattr(checkpoints, "train_step", lambda state: (random.random(), step(state))[1])
     assert measure_next_checkpoint(RunSubject(tmp_path / "a")).verdict == "equal"
@@ -94,8 +95,8 @@ def test_a_run_that_was_resumed_and_extended_is_equal(tmp_path: Path) -> None:
     assert measure_next_checkpoint(subject).verdict == "equal"
 
 
-def test_with_one_checkpoint_the_beginning_leads_to_it(tmp_path: Path) -> None:
-    trained(tmp_path / "a")
+def test_with_one_checkpoint_the_beginning_leads_to_it(tmp_path: Path, copy_run: CopyRun) -> None:
+    copy_run(tmp_path / "a")
     shutil.rmtree(tmp_path / "a" / "checkpoints" / checkpoint_name(4))
     subject = RunSubject(tmp_path / "a")
     assert [(one.start, one.stop) for one in find_intervals(subject)] == [(0, 6)]
@@ -109,18 +110,18 @@ def test_with_one_checkpoint_the_beginning_leads_to_it(tmp_path: Path) -> None:
 
 
 def test_checkpoints_that_are_far_apart_are_not_decided(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy_run: CopyRun
 ) -> None:
-    trained(tmp_path / "a")
+    copy_run(tmp_path / "a")
     monkeypatch.setattr(checkpoints, "SECONDS", 1e-9)
     found = measure_next_checkpoint(RunSubject(tmp_path / "a"))
     assert found.verdict == "cannot tell" and "lie between two of its checkpoints" in found.measured
 
 
 def test_on_another_machine_places_and_counts_are_judged_and_bits_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy_run: CopyRun
 ) -> None:
-    trained(tmp_path / "a")
+    copy_run(tmp_path / "a")
     monkeypatch.setattr(checkpoints, "get_environment", lambda *_: get_environment("no") | {"threads": 99})
     subject = RunSubject(tmp_path / "a")
     found = measure_next_checkpoint(subject)
@@ -137,9 +138,9 @@ def test_on_another_machine_places_and_counts_are_judged_and_bits_are_not(
 
 
 def test_a_bug_names_the_first_step_whose_loss_the_log_does_not_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy_run: CopyRun
 ) -> None:
-    trained(tmp_path / "a", "train.ema=0.9")
+    copy_run(tmp_path / "a", "train.ema=0.9")
     log = tmp_path / "a" / "log.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:
@@ -152,8 +153,8 @@ def test_a_bug_names_the_first_step_whose_loss_the_log_does_not_have(
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    trained(tmp_path / "a")
+def run(tmp_path: Path, copy_run: CopyRun) -> Path:
+    copy_run(tmp_path / "a")
     return tmp_path / "a"
 
 

@@ -21,6 +21,7 @@ from pellucid.verification.checks.training.run_log import (
 from pellucid.verification.checks.training.run_subject import RunSubject
 from pellucid.verification.checks.training.runs import CHECKS
 from tests.training.small_run_folders import trained
+from tests.verification.checks.training.conftest import CopyRun
 from tests.verification.checks.training.test_checkpoints import KINDS, of_text
 
 
@@ -92,8 +93,10 @@ def _scaled(key: str, factor: float) -> Callable[[dict[str, Any]], dict[str, Any
         ("end", 6, "best"),
     ],
 )
-def test_another_figure_is_named_with_its_step(kind: str, step: int, key: str, tmp_path: Path) -> None:
-    trained(tmp_path / "a", "data.path=stories:easy", "model.context_length=32")
+def test_another_figure_is_named_with_its_step(
+    kind: str, step: int, key: str, tmp_path: Path, copy_run: CopyRun
+) -> None:
+    copy_run(tmp_path / "a", "data.path=stories:easy", "model.context_length=32")
     lines = [json.loads(line) for line in (tmp_path / "a" / "log.jsonl").read_text().splitlines()]
     line = next(line for line in lines if (line["kind"], line["step"]) == (kind, step))
     rewrite(tmp_path / "a", kind, step, **_scaled(key, 1.01 if key != "tokens" else 2)(line))
@@ -103,9 +106,9 @@ def test_another_figure_is_named_with_its_step(kind: str, step: int, key: str, t
 @pytest.mark.parametrize("value", [None, "1.5", [], {}])
 @pytest.mark.parametrize("kind", ["step", "evaluation"])
 def test_a_line_with_something_else_for_its_figures_is_passed_over(
-    kind: str, value: Any, tmp_path: Path
+    kind: str, value: Any, tmp_path: Path, copy_run: CopyRun
 ) -> None:
-    trained(tmp_path / "a")
+    copy_run(tmp_path / "a")
     keys = ("loss", "smoothed", "tokens", "seconds", "lr", "gap", "best", "accuracy", "bits_per_byte")
     rewrite(tmp_path / "a", kind, 4, **dict.fromkeys(keys, value))
     subject = RunSubject(tmp_path / "a")
@@ -114,8 +117,10 @@ def test_a_line_with_something_else_for_its_figures_is_passed_over(
             assert not check.run(subject).verdict.is_failure
 
 
-def test_a_figure_that_was_not_finite_or_a_log_that_is_gone_is_not_called_wrong(tmp_path: Path) -> None:
-    trained(tmp_path / "a")
+def test_a_figure_that_was_not_finite_or_a_log_that_is_gone_is_not_called_wrong(
+    tmp_path: Path, copy_run: CopyRun
+) -> None:
+    copy_run(tmp_path / "a")
     rewrite(tmp_path / "a", "evaluation", 4, loss=None, gap=None)
     assert judge(tmp_path / "a")[0] == "equal"
     (tmp_path / "a" / "log.jsonl").unlink()
@@ -135,8 +140,8 @@ def test_the_newest_evaluation_with_a_checkpoint_is_evaluated_again(tmp_path: Pa
     assert measure_validation_loss(subject).verdict == "equal"
 
 
-def test_without_checkpoints_it_is_the_best_model(tmp_path: Path) -> None:
-    trained(tmp_path / "a", "train.dtype=float32")
+def test_without_checkpoints_it_is_the_best_model(tmp_path: Path, copy_run: CopyRun) -> None:
+    copy_run(tmp_path / "a", "train.dtype=float32")
     shutil.rmtree(tmp_path / "a" / "checkpoints")
     subject = RunSubject(tmp_path / "a")
     best = subject.past.folder.read_best()

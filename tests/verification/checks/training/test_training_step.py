@@ -21,6 +21,7 @@ from pellucid.verification.checks.training.training_step import (
     measure_weights,
 )
 from tests.training.small_run_folders import trained
+from tests.verification.checks.training.conftest import CopyRun
 
 
 def test_stale_copies_are_named_with_both_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,9 +47,9 @@ def test_a_loss_with_eight_significant_bits_is_of_low_precision(
     assert "all 4 losses have 8 significant bits" in finding.message
 
 
-def test_another_loss_in_the_log_is_named(tmp_path: Path) -> None:
+def test_another_loss_in_the_log_is_named(tmp_path: Path, copy_run: CopyRun) -> None:
     """The replayed step is right, and the run did something else."""
-    trained(tmp_path / "a", "train.dtype=float32")
+    copy_run(tmp_path / "a", "train.dtype=float32")
     log = tmp_path / "a" / "log.jsonl"
     lines = [line.replace('"loss": 2.', '"loss": 3.') for line in log.read_text().splitlines(keepends=True)]
     log.write_text("".join(lines))
@@ -158,8 +159,8 @@ def test_skipped_steps_do_not_count_as_updates(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_large_run_has_the_updates_of_as_many_parameters_as_the_bound_allows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy_run: CopyRun
 ) -> None:
     monkeypatch.setattr("pellucid.verification.checks.training.run_subject.UPDATE_NUMBERS", 700)
-    trained(tmp_path / "a")
+    copy_run(tmp_path / "a")
     assert "14 of 20 parameters" in measure_update(RunSubject(tmp_path / "a")).measured
