@@ -13,7 +13,7 @@ CopyRun = Callable[..., None]
 
 @pytest.fixture(scope="session")
 def copy_run(tmp_path_factory: pytest.TempPathFactory) -> CopyRun:
-    """Returns a function of a new folder and the changes of a recipe: it copies the run that they make there."""
+    """Returns a function of a new folder and changes of a recipe: it copies the run that they make there."""
     made = dict[tuple[str, ...], Path]()
 
     def copy(path: Path, *changes: str) -> None:
