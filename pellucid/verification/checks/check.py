@@ -207,10 +207,12 @@ class Subject:
             return check.measure(self)
         except ResourceError as error:
             return Finding(Verdict.SKIPPED, str(error))
+        except (MemoryError, torch.OutOfMemoryError):
+            return Finding(Verdict.SKIPPED, NO_MEMORY)
         except Exception as error:
             from pellucid.training.memory import HOST_ERROR
 
-            is_short = isinstance(error, MemoryError | torch.OutOfMemoryError) or HOST_ERROR in str(error)
+            is_short = HOST_ERROR in str(error)
             return Finding(Verdict.SKIPPED, NO_MEMORY) if is_short else describe_exception(error)
 
     def trace(self, tape: Tape, ids: list[int]) -> Trace:
