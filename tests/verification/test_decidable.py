@@ -1,5 +1,5 @@
-"""Noise is said only where every usual mistake would be seen; otherwise, which value would show it. A slope of 1
-names a mistake and one of 0 excludes it, unless chance may give either."""
+"""Noise is said only where every usual mistake would be seen; otherwise, which value would show it. A slope
+of 1 names a mistake and one of 0 excludes it, unless chance may give either."""
 
 import re
 
