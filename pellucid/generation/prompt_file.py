@@ -13,15 +13,15 @@ from typing import Any
 
 from pellucid.base.errors import FileError
 from pellucid.base.files import read_text
-from pellucid.base.strict import check_keys, check_value
+from pellucid.base.schema import Field, read
 
 MOST_BYTES = 1 << 30
-KEYS: dict[str, Any] = {
-    "prompt": str | tuple[int, ...],
-    "id": str | int | None,
-    "sampling": Mapping,
-}
-"""The keys of a line, with the types of their values."""
+KEYS = (
+    Field("prompt", str | tuple[int, ...]),
+    Field("id", str | int | None, None),
+    Field("sampling", Mapping[str, Any], {}),
+)
+"""The keys of a line."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,4 @@ def _read_line(line: str, where: str) -> PromptRecord:
             f'{where} is not JSON: {error}. A line is {{"prompt": "…"}}, a text in quotes, or ids, [1, 2].'
         ) from None
     table = given if isinstance(given, dict) else {"prompt": given}
-    check_keys(table, KEYS, where, ("prompt",), FileError)
-    values = {
-        key: check_value(KEYS[key], value, f"{where}: {key}", FileError) for key, value in table.items()
-    }
-    return PromptRecord(**values, where=where)
+    return PromptRecord(**read(KEYS, table, where, path=f"{where}: ", error=FileError), where=where)
