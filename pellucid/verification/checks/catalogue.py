@@ -26,7 +26,7 @@ from pellucid.verification.checks.engine import (
     schedule,
 )
 from pellucid.verification.checks.engine.paths import ROUNDING
-from pellucid.verification.checks.files import conventions, file_weights, weights
+from pellucid.verification.checks.files import file_weights, weights
 from pellucid.verification.checks.generation import (
     constrained,
     figures,
@@ -168,7 +168,7 @@ CHECKS: tuple[Check[Subject], ...] = (
     Check("chat template", "A conversation is written as `transformers` writes it.",
           "character for character, id for id", prompts.measure_template, Judged.MODEL),
     Check("conventions", "No other convention for these weights fits a text better.",
-          f"{ERRORS:g} standard errors", conventions.measure_other_conventions, Judged.MODEL),
+          f"{ERRORS:g} standard errors", weights.measure_other_conventions, Judged.MODEL),
     Check("transformers", "`transformers` computes the same values, step by step.",
           f"rounding; {huggingface.WORST:g} nats for the fast engine", huggingface.measure_transformers,
           Judged.MODEL),

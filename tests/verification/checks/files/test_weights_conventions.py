@@ -8,7 +8,7 @@ import pytest
 from pellucid.formats.pretrained import Pretrained
 from pellucid.model import Model
 from pellucid.verification.checks.check import Subject
-from pellucid.verification.checks.files import conventions
+from pellucid.verification.checks.files.weights import measure_other_conventions
 from pellucid.verification.verdict import Finding, Verdict, VerifyReport
 from tests.explanation.probe.trained import TEXT, read_as, train
 from tests.formats.gguf import random_models
@@ -23,7 +23,7 @@ def _own_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def find(model: Pretrained, **choices: Any) -> Finding:
-    return conventions.measure_other_conventions(Subject(Model(read_as(model, **choices))))
+    return measure_other_conventions(Subject(Model(read_as(model, **choices))))
 
 
 def test_a_trained_model_as_it_was_made_is_right_but_for_what_the_text_cannot_tell() -> None:
