@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -27,7 +27,7 @@ from pellucid.base.formatting import escape_controls
 from pellucid.base.lazy import attach
 from pellucid.base.quantized import QuantizedWeight
 from pellucid.config import ModelConfig
-from pellucid.engine.devices import check_engine, resolve_device
+from pellucid.engine.device_memory import check_engine, check_memory, resolve_device
 from pellucid.formats.pretrained import (
     LazyTensor,
     LazyWeights,
@@ -171,7 +171,6 @@ class Model:
 
             config = read_config(check_path("config", config))
         _check_tokenizer(tokenizer, config)
-        from pellucid.engine.device_memory import check_memory
         from pellucid.engine.initializations import initialize
         from pellucid.engine.transformer import Transformer
 
@@ -345,7 +344,7 @@ class Model:
 
         return decode()
 
-    def decode(self, ids: Any) -> str:
+    def decode(self, ids: "Sequence[int] | Array | Tensor") -> str:
         """Returns the text of token ids, in a list or an array.
 
         >>> import pellucid
@@ -377,7 +376,7 @@ class Model:
 
     # ---- the fast engine
 
-    def logits(self, prompt: Any) -> "Tensor":
+    def logits(self, prompt: "Prompt | Sequence[Prompt] | Array | Tensor") -> "Tensor":
         """Returns the logits [T V] of a text or a list of ids, or [B T V] of several: NaN after the end of
         the shorter ones.
 
@@ -483,6 +482,10 @@ class Model:
 
 
 attach(Model, VERBS)
+AnyModel = Model | str | os.PathLike[str]
+"""A model, or the name or path of one, which is then opened."""
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A path, or several."""
 
 
 def load(

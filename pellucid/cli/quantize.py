@@ -1,6 +1,5 @@
 """`pellucid quantize`: a model with weights of 8 or 4 bits, and what that costs."""
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from pellucid.base.errors import UsageError
-from pellucid.cli.bar import rate_bar
+from pellucid.cli.console import rate_bar
 from pellucid.cli.options import Device, Force, Json, ModelName
+from pellucid.cli.terminal import count_columns, note, print_report
 
 
 def quantize(
@@ -100,13 +100,12 @@ def quantize(
     with rate_bar() as bar:
         if bill:
             measured = compute_bill(
-                found, **settings, against=against, on=on, tokens=tokens, seed=seed, progress=bar, say=_say
+                found, **settings, against=against, on=on, tokens=tokens, seed=seed, progress=bar, say=note
             )
         if output is not None:
             write_quantized(output, quantized, measured, force, bar)
     if measured is not None:
-        report, width = measured.report(), min(shutil.get_terminal_size((80, 24)).columns, 120)
-        print(report.to_json() if json else f"{report.to_text(width)}\n", end="")
+        print_report(measured.report(), json, count_columns(0, 120))
         if plot is not None:
             measured.save(plot, force)
     if output is not None:
@@ -116,7 +115,3 @@ def quantize(
 def _read_count(text: str | None) -> int | str | None:
     """Returns a whole number as one, and any other text for the message that refuses it."""
     return int(text) if text is not None and text.isdecimal() and len(text) < 19 else text
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

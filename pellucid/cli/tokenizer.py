@@ -23,6 +23,7 @@ from pellucid.cli.options import (
     TokenizerName,
     bad_file_choice,
 )
+from pellucid.cli.terminal import count_columns, print_json, print_report
 
 if TYPE_CHECKING:
     from pellucid.text.tokenizer import Tokenizer
@@ -121,9 +122,7 @@ def explain(
 
     tokenizer, given = _open(name), _read_text(text)
     if json:
-        from json import dumps
-
-        print(dumps(_tokens(tokenizer, given), ensure_ascii=False, indent=1))
+        print_json(_tokens(tokenizer, given))
         return
     for line in explain_tokens(tokenizer, given, words):
         print(line)
@@ -174,10 +173,8 @@ def compare(
 ) -> None:
     """Compare tokenizers on texts: bytes per token by domain and script, unknown tokens, lost bytes, and the
     cost of the output layer."""
-    import shutil
-
     from pellucid.base.files import check_distinct
-    from pellucid.cli.bar import byte_bar
+    from pellucid.cli.console import byte_bar
     from pellucid.evaluation.tokenizers.compare import compare_tokenizers
     from pellucid.evaluation.tokenizers.report import COMPARISON
 
@@ -191,11 +188,8 @@ def compare(
         )
     for file in outputs:
         found.save(file, force)
-    if json:
-        print(found.report().to_json(), end="")
-        return
-    print(found.report().to_text(max(shutil.get_terminal_size((80, 24)).columns, 60)))
-    for file in outputs:
+    print_report(found.report(), json, count_columns(60, sys.maxsize))
+    for file in () if json else outputs:
         print(f"picture: {file}")
 
 

@@ -12,7 +12,7 @@ from pellucid.base.errors import UsageError
 from pellucid.base.files import check_distinct
 from pellucid.evaluation.tasks import evaluate_tasks, read_tasks
 from pellucid.formats.pretrained import parameter_count
-from pellucid.model import Model, load, to_model
+from pellucid.model import AnyModel, Model, Paths, load, to_model
 
 if TYPE_CHECKING:
     from pellucid.evaluation.documents import Documents
@@ -38,17 +38,17 @@ Progress = Callable[[EvaluationProgress], None]
 def evaluate(
     model: "Model | str | os.PathLike[str]",
     /,
-    data: Any = (),
+    data: Paths = (),
     *,
-    tasks: Any = (),
-    against: Any = (),
+    tasks: Paths = (),
+    against: AnyModel | Sequence[AnyModel] = (),
     window: int | None = None,
     stride: int | None = None,
     split: str = "file",
     limit: int | str | None = None,
     samples: int = 1000,
     seed: int = 0,
-    output: Any = (),
+    output: Paths = (),
     force: bool = False,
     progress: Progress = lambda _: None,
 ) -> "Evaluation":

@@ -37,7 +37,7 @@ class Deviation:
     fits: str = ""
     """Another operation that gives these numbers: a swap that the error budget is too wide to show."""
     bias: str = ""
-    """By how much the cells are off on average, where that is more than rounding explains (`bias.py`)."""
+    """By how much the cells are off on average, where rounding does not explain that (`precision.py`)."""
     rerun_type: str = ""
     """The type, where the unit is the error of the same steps run in a narrower type; empty: u · Σ|terms|."""
     layout: str = ""

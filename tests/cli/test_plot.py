@@ -32,11 +32,9 @@ from tests.training.sample_events import evaluated, events, folder, stepped
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    return Shell(capsys, monkeypatch)
 
 
 def drawn(path: Path) -> ElementTree.Element:
@@ -315,30 +313,6 @@ def test_a_png_is_drawn_where_matplotlib_is(shell: Shell, tmp_path: Path) -> Non
     assert (
         shell("plot", "b", "-o", "c.png").code == 2 and shell("plot", "b", "-o", "c.png", "--force").code == 0
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nowhere", "-o", "c.svg"], "there is no log nowhere"),
-        (["loop", "-o", "c.svg"], "there is no log loop"),
-        (["empty", "-o", "c.svg"], "no run has made a step"),
-        (["a", "-o", "c.gif"], "c.gif does not end in .html, .svg or .png"),
-        (["a", "-o", "no/c.svg"], "cannot write no/c.svg"),
-        (["damaged", "-o", "c.svg"], "damaged/log.jsonl is damaged: line 1"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(
-    shell: Shell, tmp_path: Path, arguments: list[str], words: str
-) -> None:
-    folder(tmp_path / "a", 5)
-    folder(tmp_path / "empty", 0)
-    (tmp_path / "loop").symlink_to("loop")
-    (folder(tmp_path / "damaged", 5) / "log.jsonl").write_text("[]\n{}\n[]\n")
-    done = shell("plot", *arguments)
-    assert (done.code, done.out) == (2, "")
-    assert words in done.err
-    assert not list(tmp_path.glob("c.*"))
 
 
 @pytest.mark.parametrize("kind", ["svg", "html"])

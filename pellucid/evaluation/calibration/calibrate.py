@@ -28,7 +28,7 @@ from pellucid.evaluation.calibration.measure import Calibration
 from pellucid.evaluation.calibration.report import CALIBRATION, report_calibrations, to_data
 from pellucid.evaluation.evaluate import check_read_once
 from pellucid.explanation.trace import Trace
-from pellucid.model import Model, load, to_model
+from pellucid.model import AnyModel, Model, Paths, load, to_model
 from pellucid.report.report import Report, Reported
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ class CandidateModel(NamedTuple):
 def calibrate(
     model: "Model | str | os.PathLike[str]",
     /,
-    data: Any,
+    data: Paths,
     *,
-    against: Any = (),
-    quantize: Any = (),
+    against: AnyModel | Sequence[AnyModel] = (),
+    quantize: str | Sequence[str] = (),
     checkpoints: bool = False,
-    temperatures: Any = (),
+    temperatures: float | Sequence[float] = (),
     vector: bool = False,
     curve: bool = True,
     bins: int = 15,
@@ -73,8 +73,8 @@ def calibrate(
     limit: int | str | None = None,
     seed: int = 0,
     save: bool = False,
-    output: Any = (),
-    trace: Any = None,
+    output: Paths = (),
+    trace: str | os.PathLike[str] | None = None,
     force: bool = False,
     progress: Progress = lambda what, done, total: None,
 ) -> "CalibrationReport":

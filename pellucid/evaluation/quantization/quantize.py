@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,11 @@ BILL = "bill.json"
 
 
 def quantize(
-    model: "Model | str | os.PathLike[str]", /, bits: int = 8, group: int | str | None = None, keep: Any = ()
+    model: "Model | str | os.PathLike[str]",
+    /,
+    bits: int = 8,
+    group: int | str | None = None,
+    keep: str | Sequence[str] = (),
 ) -> Model:
     """Returns the model with the matrices quantized to integers of 8 or 4 bits, weights only.
 

@@ -17,9 +17,9 @@ from pellucid.learning.sheets.mark import Grade, Marking, mark_sheet
 from pellucid.parts.mlps import Relu
 from pellucid.parts.residuals import PlainResidual
 from pellucid.reference.mlps import apply_mlp
-from pellucid.reference.residuals import add_residual
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, train
+from pellucid.reference.transformer import add_residual
 from tests.golden.test_texts import MIXING, TOYAI, TOYAI_BLOCK, TOYAI_BLOCK_WEIGHTS, TOYAI_WEIGHTS
 
 A, B, C, D = range(4)
