@@ -29,10 +29,8 @@ from pellucid.cli.sweep import Sweep, print_sweep, set_first_values
 from pellucid.cli.terminal import exact_output, standard_input
 
 if TYPE_CHECKING:
-    from pellucid.generation.prompt_file import PromptRecord
-    from pellucid.generation.prompt_jobs import PromptJob
+    from pellucid.generation.prompt_jobs import PromptJob, PromptRecord, ResultFile
     from pellucid.generation.request import Completion
-    from pellucid.generation.result_file import ResultFile
     from pellucid.generation.scheduler import Engine
     from pellucid.generation.settings.keywords import GenerationCall
     from pellucid.model import Model
@@ -116,8 +114,7 @@ def generate(
     A model without a tokenizer continues ids: '[1, 2, 3]'.
     """
     from pellucid.generation.complete import make_engine
-    from pellucid.generation.prompt_jobs import make_jobs
-    from pellucid.generation.result_file import ResultFile
+    from pellucid.generation.prompt_jobs import ResultFile, make_jobs
     from pellucid.model import load
 
     _check_chat(chat, system, parse_special)
@@ -126,7 +123,8 @@ def generate(
     results = None if output is None else ResultFile(output, force)
     found = load(model, device=device, dtype=dtype, weights=choose_weights(weights, device, dtype))
     run = {"cache": cache, "draft": draft, "lookup": lookup or None, "draft_tokens": draft_tokens}
-    call = _read_call(found, set_first_values(sampling, sweep or []), parse_special, run)
+    given = set_first_values(sampling, sweep) if sweep else sampling
+    call = _read_call(found, given, parse_special, run)
     wants_ledger = ledger or bool(ledger_file)
     jobs = make_jobs(found, records, call, chat=chat, system=system, ledger=wants_ledger)
     if sweep:
@@ -162,15 +160,16 @@ def _read_call(
 def _check_ledger_files(
     as_table: bool, files: Sequence[Path], records: "list[PromptRecord]", force: bool
 ) -> None:
-    from pellucid.generation.ledger.ledger import Ledger
-
     names = [str(record.prompt) for record in records if str(record.prompt).endswith((".json", ".html"))]
     if as_table and len(records) > 1 and names:
         raise UsageError(f"--ledger prints a table; a file is written by --ledger-file {names[0]}.")
     if files and len(records) > 1:
         raise UsageError(f"a ledger file is of one prompt, and there are {len(records)}: use --ledger.")
-    for path in files:
-        Ledger.check_output(path, force)
+    if files:
+        from pellucid.generation.ledger.ledger import Ledger
+
+        for path in files:
+            Ledger.check_output(path, force)
 
 
 def _show_ledger(
@@ -212,7 +211,7 @@ def _check_sweep(prompts: int, results: "ResultFile | None", wants_ledger: bool)
 
 def _read_records(prompts: Sequence[str], file: str | None) -> "list[PromptRecord]":
     """Returns the prompts of a command line: its arguments, standard input, or a file of them."""
-    from pellucid.generation.prompt_file import MOST_BYTES, PromptRecord, read_prompt_file, read_prompt_lines
+    from pellucid.generation.prompt_jobs import MOST_BYTES, PromptRecord, read_prompt_file, read_prompt_lines
 
     if bool(prompts) == (file is not None):
         raise UsageError("give prompts, - for standard input, or --file with a file of them: one of these.")
@@ -263,8 +262,7 @@ def _print_results(
     then: "Then | None",
 ) -> None:
     """Prints the results of each prompt, in order, or writes them to a file."""
-    from pellucid.generation.prompt_jobs import run_jobs
-    from pellucid.generation.result_file import format_line
+    from pellucid.generation.prompt_jobs import format_line, run_jobs
 
     out, written = exact_output(), 0
 

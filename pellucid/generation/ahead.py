@@ -13,10 +13,10 @@ import torch
 
 from pellucid.base.errors import PellucidError
 from pellucid.engine.gpu.decoder import GpuDecoder
-from pellucid.generation.feed import Feed
 from pellucid.generation.handle import Handle
-from pellucid.generation.samplers.chain import NOTHING, Chain, Chosen, draw_uniforms
-from pellucid.generation.slots import CacheSlots
+from pellucid.generation.samplers.chain import NOTHING, Chain, Chosen
+from pellucid.generation.samplers.drawn_token import draw_uniforms
+from pellucid.generation.slots import CacheSlots, Feed
 from pellucid.generation.strategies.sample import Sample
 from pellucid.generation.strategies.strategy import TextRow
 

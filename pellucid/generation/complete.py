@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pellucid.base.dtypes import dtype_name
-from pellucid.generation.model_decoder import make_decoder
 from pellucid.generation.settings.keywords import GenerationCall
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
@@ -26,6 +25,7 @@ def make_engine(model: "Model", requests: "Sequence[Request]", options: Mapping[
     """
     capacity = max(check_request(model, one) for one in requests)
     rows = [max(one.sampling.n, one.sampling.beams) for one in requests]
+    from pellucid.generation.decoders import make_decoder
     from pellucid.generation.scheduler import Engine
 
     decoder, given = make_decoder(model), dict(options)

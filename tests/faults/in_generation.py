@@ -16,7 +16,7 @@ from pellucid.evaluation.score import Score
 from pellucid.generation import handle, output, slots
 from pellucid.generation.samplers import chain, drawn_token
 from pellucid.generation.samplers.row_operations import ROW_OPERATIONS
-from pellucid.generation.strategies import beam_search, sample, speculative_slots, strategy
+from pellucid.generation.strategies import beam_search, sample, speculative, strategy
 from pellucid.model import Model
 from pellucid.parts.samplers.banned_tokens import BannedTokens
 from pellucid.parts.samplers.frequency_penalty import FrequencyPenalty
@@ -462,7 +462,7 @@ def proposals_are_accepted_unseen(patch: Patch) -> None:
         if not proposed:
             yield first
 
-    around(patch, speculative_slots, "draw_while_accepted", wrong)
+    around(patch, speculative, "draw_while_accepted", wrong)
 
 
 @generated(subject="gpt2", at="generated[request=lookup…")
@@ -475,7 +475,7 @@ def rejected_proposals_stay_in_the_cache(patch: Patch) -> None:
             inner.setattr(slot, "crop", lambda length: None)
             right(self, row, *args)
 
-    around(patch, speculative_slots.Speculate, "_append", wrong)
+    around(patch, speculative.Speculate, "_append", wrong)
 
 
 # ---- a full context

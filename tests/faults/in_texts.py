@@ -15,9 +15,9 @@ from pellucid.generation import slots
 from pellucid.generation.answers import alignment
 from pellucid.generation.constraints import token_mask, token_table
 from pellucid.generation.constraints.stories import StoryConstraint
-from pellucid.generation.ledger import token_text
+from pellucid.generation.ledger import text
 from pellucid.generation.samplers import chain, drawn_token, own_probabilities
-from pellucid.generation.strategies import sample, speculative_slots
+from pellucid.generation.strategies import sample, speculative
 from tests.faults.fault import Patch, fault
 from tests.faults.in_generation import Wrong, around
 
@@ -59,7 +59,7 @@ def entropy_is_printed_in_bits(patch: Patch) -> None:
         entry = right(ledger, number, choice)
         return replace(entry, entropy=entry.entropy / math.log(2))
 
-    around(patch, token_text, "find_token", wrong)
+    around(patch, text, "find_token", wrong)
 
 
 @figures(subject="bloom", at="answer.explain.entropy[token=0]")
@@ -126,7 +126,7 @@ def second_best_proposal_is_accepted(patch: Patch) -> None:
                 return
             yield token
 
-    around(patch, speculative_slots, "draw_while_accepted", wrong)
+    around(patch, speculative, "draw_while_accepted", wrong)
 
 
 @proposals(subject="long", at="proposals.text[wrong=1,token=2]")
@@ -144,7 +144,7 @@ def rejected_proposal_is_kept_in_the_cache(patch: Patch) -> None:
             right(self, row, *args)
         self.slots.tokens[row.slot] = self.slots.tokens[row.slot][: len(row.tokens) - 1]
 
-    around(patch, speculative_slots.Speculate, "_append", wrong)
+    around(patch, speculative.Speculate, "_append", wrong)
 
 
 @proposals(subject="gpt2", at="proposals.accepted[wrong=…")
@@ -154,13 +154,13 @@ def rejected_proposal_is_counted(patch: Patch) -> None:
     def wrong(right: Wrong, step: int, proposer: str, proposed: Sequence[int], accepted: int) -> Any:
         return right(step, proposer, proposed, min(accepted + 1, len(proposed)))
 
-    around(patch, speculative_slots, "SpeculativeStep", wrong)
+    around(patch, speculative, "SpeculativeStep", wrong)
 
 
 @proposals(subject="bloom", at="proposals.steps[wrong=0]")
 def proposals_are_never_read(patch: Patch) -> None:
     """Every text is generated as if nothing had been proposed."""
-    patch.setattr(speculative_slots.Speculate, "drafts", lambda self: [])
+    patch.setattr(speculative.Speculate, "drafts", lambda self: [])
 
 
 # ---- reused prefixes

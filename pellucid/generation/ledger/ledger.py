@@ -13,8 +13,7 @@ from pellucid.generation.ledger.content import LedgerRecord
 from pellucid.generation.ledger.file import check_ledger_output, read_ledger, to_data, write_ledger
 from pellucid.generation.ledger.page import check_page_output, make_page, write_page
 from pellucid.generation.ledger.replay import LedgerReplay, replay_ledger
-from pellucid.generation.ledger.text import format_ledger
-from pellucid.generation.ledger.token_text import format_token
+from pellucid.generation.ledger.text import format_ledger, format_token
 
 
 @dataclass(frozen=True, repr=False)

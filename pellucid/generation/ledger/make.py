@@ -1,9 +1,10 @@
-"""The ledger of a model's text, made from what the engine returns."""
+"""The ledger of a model's text: made from what the engine returns, and run again with the model."""
 
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pellucid.base.dtypes import dtype_name
 from pellucid.formats.pretrained import parameter_count
@@ -13,17 +14,17 @@ from pellucid.generation.ledger.content import (
     describe_versions,
     follow_context,
 )
-from pellucid.generation.ledger.described_chain import describe_chain
 from pellucid.generation.ledger.ledger import Ledger
-from pellucid.generation.model_decoder import make_decoder
+from pellucid.generation.ledger.replay import Comparison, LedgerReplay, describe_chain, replay_ledger
 from pellucid.generation.request import Completion, Request
+from pellucid.model import Model, load
 
-if TYPE_CHECKING:
-    from pellucid.model import Model
+MOST_THREADS = 256
+"""Threads that a ledger may ask for."""
 
 
 def make_ledger(
-    model: "Model",
+    model: Model,
     request: Request,
     completions: Sequence[Completion],
     *,
@@ -64,8 +65,10 @@ def make_ledger(
     return replace(ledger, texts={id: _show(model, id) for id in sorted(ledger.mentioned_ids())})
 
 
-def describe_model(model: "Model", cache_dtype: str | None = None, draft: str | None = None) -> LedgerModel:
+def describe_model(model: Model, cache_dtype: str | None = None, draft: str | None = None) -> LedgerModel:
     """Returns which model it is, and how it computes."""
+    from pellucid.generation.decoders import make_decoder
+
     path = model.pretrained.provenance.path
     prefix = model.config.mask.bidirectional_prefix
     return LedgerModel(
@@ -83,7 +86,7 @@ def describe_model(model: "Model", cache_dtype: str | None = None, draft: str | 
     )
 
 
-def compute_fingerprint(model: "Model") -> str:
+def compute_fingerprint(model: Model) -> str:
     """Returns SHA-256 over the config and, of every weight, the name, the shape and evenly spaced numbers as
     the engine holds them: a few milliseconds for any size of model."""
     digest = hashlib.sha256(model.config.to_json().encode())
@@ -95,6 +98,61 @@ def compute_fingerprint(model: "Model") -> str:
     return digest.hexdigest()
 
 
-def _show(model: "Model", id: int) -> str:
+def _show(model: Model, id: int) -> str:
     reader = model.pretrained.tokenizer
     return reader.visible(id) if reader and id < reader.vocab_size else f"#{id}"
+
+
+# ---- run again
+
+
+def open_model_of(ledger: Ledger, name: str | None = None) -> Model:
+    """Returns the model of a ledger, or the one of that name, on the ledger's device if there is one here."""
+    import torch
+
+    place = name if name is not None else ledger.model.path or ledger.model.name
+    device = ledger.model.device
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        device = "cpu"
+    return load(place, device=device, dtype=ledger.model.dtype)
+
+
+@contextlib.contextmanager
+def _use_threads_of(ledger: Ledger) -> Iterator[None]:
+    """Computes with the ledger's number of threads, since sums over several threads are added in another
+    order."""
+    import torch
+
+    before, recorded = torch.get_num_threads(), re.search(r"(?<!\d)(\d+) threads?$", ledger.versions.machine)
+    torch.set_num_threads(min(int(recorded[1]), MOST_THREADS) if recorded else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def replay_with(ledger: Ledger, model: Model) -> LedgerReplay:
+    """Runs the request of a ledger again and compares every number; the fingerprint of the model as well."""
+    import torch
+
+    from pellucid.generation.decoders import make_decoder
+    from pellucid.generation.scheduler import Engine
+
+    def run(request: Request) -> list[Completion]:
+        rows = max(request.sampling.n, request.sampling.beams)
+        cache = getattr(torch, ledger.model.cache_dtype)
+        engine = Engine(
+            make_decoder(model),
+            model.pretrained.tokenizer,
+            stop_ids=ledger.stop_ids,
+            slots=rows,
+            cache_dtype=cache,
+        )
+        return engine.add(request).result()
+
+    with _use_threads_of(ledger):
+        done = replay_ledger(ledger, run)
+    same = Comparison("the model", "fingerprint", ledger.model.fingerprint, compute_fingerprint(model))
+    if same.is_exact:
+        return replace(done, numbers=done.numbers + 1, exact=done.exact + 1)
+    return replace(done, numbers=done.numbers + 1, mismatches=(same, *done.mismatches))

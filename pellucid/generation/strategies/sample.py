@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from pellucid.base.errors import PellucidError
-from pellucid.generation.feed import Feed
 from pellucid.generation.request import Request
 from pellucid.generation.samplers.chain import ChainState, Chosen, find_bad_logit
 from pellucid.generation.samplers.own_probabilities import compute_logprobs, find_top
-from pellucid.generation.slots import CacheSlots
+from pellucid.generation.slots import CacheSlots, Feed
 from pellucid.generation.strategies.strategy import Job, Strategy, TextRow
 
 SCORED_SEGMENT = 512

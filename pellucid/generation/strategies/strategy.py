@@ -9,19 +9,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from pellucid.base.errors import PellucidError
 from pellucid.generation.context import shorten
-from pellucid.generation.feed import Feed
 from pellucid.generation.output import Output
 from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, Wanted
 from pellucid.generation.samplers.own_probabilities import TopLogprobs
-from pellucid.generation.slots import CacheSlots
-from pellucid.generation.strategies.speculative_decoding import Draft
+from pellucid.generation.slots import CacheSlots, Feed
 from pellucid.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from pellucid.generation.strategies.speculative import Draft
 
 
 @dataclass
@@ -160,7 +162,7 @@ class Strategy(ABC):
         for slot in list(self.held):
             self.give_back(slot)
 
-    def drafts(self) -> list[Draft]:
+    def drafts(self) -> "list[Draft]":
         """Returns the texts for which tokens may be proposed before the next step."""
         return []
 

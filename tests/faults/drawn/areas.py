@@ -66,8 +66,7 @@ LEFT_OUT = frozenset(
         *("pellucid/training/plan.py", "pellucid/training/saving/environment.py"),
         *("pellucid/training/run_listing.py", "pellucid/training/train.py"),
         # files and screens around a text
-        *("pellucid/generation/prompt_jobs.py", "pellucid/generation/prompt_file.py"),
-        *("pellucid/generation/result_file.py", "pellucid/generation/conversation_file.py"),
+        *("pellucid/generation/prompt_jobs.py", "pellucid/generation/conversation_file.py"),
         *("pellucid/generation/conversation.py", "pellucid/generation/sweep.py"),
     }
 )

@@ -9,8 +9,7 @@ import torch
 
 import pellucid
 from pellucid.generation.ledger.ledger import Ledger
-from pellucid.generation.ledger.make import compute_fingerprint, make_ledger
-from pellucid.generation.ledger.rerun import open_model_of, replay_with
+from pellucid.generation.ledger.make import compute_fingerprint, make_ledger, open_model_of, replay_with
 from pellucid.generation.request import Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling

@@ -159,17 +159,6 @@ def test_a_copied_model_is_a_model(tmp_path: Path) -> None:
     assert np.array_equal(model.weights["embed.weight"], snapshot(10).weights["embed.weight"].numpy())
 
 
-def test_a_model_that_is_a_link_becomes_a_folder_at_the_next_save(tmp_path: Path) -> None:
-    """As runs of earlier versions have it."""
-    with begun(tmp_path, 10) as folder:
-        shutil.rmtree(tmp_path / "model")
-        (tmp_path / "model").symlink_to("checkpoints/step-0000010/model")
-        folder.check_models()
-        folder.save(snapshot(20), ENVIRONMENT, 2)
-        assert published.read_origin(tmp_path / "model") is not None and not (tmp_path / "model").is_symlink()
-    assert (folder.checkpoints / checkpoint_name(10) / "model" / "config.json").is_file()
-
-
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
 @pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "two renames"])
 def test_a_model_is_replaced_on_every_kind_of_filesystem(
@@ -302,8 +291,6 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path)
     left = folder.checkpoints / ".tmp-step-0000020-123-0"
     (left / "model").mkdir(parents=True)
     (left / "model" / "half").write_text("x")
-    (tmp_path / ".model-123-4").symlink_to("nowhere")
-    (tmp_path / "recipe.toml.123-4.partial").write_text("x")
     with folder.lock():
         assert steps_of(folder) == [checkpoint_name(10)]
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "lock", "model", "recipe.toml"}

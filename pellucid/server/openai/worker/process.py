@@ -336,7 +336,7 @@ def read_options(argument: str) -> EngineOptions:
 
 def open_engine(options: EngineOptions) -> "tuple[Model, Engine]":
     """Returns the model with its weights, and its engine."""
-    from pellucid.generation.model_decoder import make_decoder
+    from pellucid.generation.decoders import make_decoder
     from pellucid.generation.scheduler import Engine
     from pellucid.generation.settings.keywords import read_engine_options
     from pellucid.generation.slots import CHUNK

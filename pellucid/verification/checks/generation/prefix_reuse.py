@@ -9,11 +9,10 @@ import torch
 from pellucid.base.errors import PellucidError
 from pellucid.engine.cache import Cache
 from pellucid.engine.transformer import Transformer
-from pellucid.generation.feed import Feed
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.generation.slots import CHUNK
+from pellucid.generation.slots import CHUNK, Feed
 from pellucid.verification.checks.check import Check, Subject
 from pellucid.verification.checks.generation.proposals import BIDIRECTIONAL
 from pellucid.verification.checks.generation.reduced import LAYERS, ReducedModel, gives_finite_logits

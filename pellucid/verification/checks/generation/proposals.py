@@ -14,7 +14,7 @@ from pellucid.generation.request import Completion, Request
 from pellucid.generation.samplers.chain import Chain
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.generation.strategies.speculative_decoding import Draft, Proposal, Speculation
+from pellucid.generation.strategies.speculative import Draft, Proposal, Speculation
 from pellucid.verification.checks.check import Check, Subject
 from pellucid.verification.checks.generation.reduced import LAYERS, ReducedModel, gives_finite_logits
 from pellucid.verification.checks.generation.sampling import NOT_FINITE

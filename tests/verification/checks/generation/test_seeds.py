@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pellucid.generation.request import Completion
-from pellucid.generation.samplers.chain import draw_uniform
+from pellucid.generation.samplers.drawn_token import draw_uniform
 from pellucid.model import Model
 from pellucid.verification.checks.check import Check, Subject
 from pellucid.verification.checks.generation.seeds import CHECKS, define_numbers, judge_seeds
