@@ -113,7 +113,7 @@ def generate(
 
     A model without a tokenizer continues ids: '[1, 2, 3]'.
     """
-    from pellucid.generation.complete import make_engine
+    from pellucid.generation.generate import make_engine
     from pellucid.generation.prompt_jobs import ResultFile, make_jobs
     from pellucid.model import load
 
@@ -182,7 +182,7 @@ def _show_ledger(
     force: bool,
 ) -> None:
     """Prints how each token was chosen, and writes it to files."""
-    from pellucid.generation.complete import make_ledgers
+    from pellucid.generation.generate import make_ledgers
 
     (ledger,) = make_ledgers(model, call, [job.request], [completions])
     for path in files:

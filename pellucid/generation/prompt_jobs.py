@@ -21,7 +21,7 @@ from pellucid.base.errors import FileError, PellucidError, TokenError, file_erro
 from pellucid.base.files import UNPAIRED, Kind, check_output, check_readable, new_file, read_text, write_line
 from pellucid.base.strict import check_keys, check_value
 from pellucid.generation.chat import ask, open_chat
-from pellucid.generation.complete import check_request, complete
+from pellucid.generation.generate import check_request, complete
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.keywords import GenerationCall
 from pellucid.generation.settings.sampling import Sampling

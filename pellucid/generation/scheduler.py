@@ -47,9 +47,8 @@ from pellucid.generation.samplers.chain import Chain, Chosen, choose
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK, CacheSlots, Feed, get_row, join_rows, split_rows
 from pellucid.generation.strategies.beam_search import Beams
-from pellucid.generation.strategies.sample import Sample
+from pellucid.generation.strategies.sample import Job, Sample
 from pellucid.generation.strategies.speculative import Speculate, Speculation
-from pellucid.generation.strategies.strategy import Job, Strategy
 from pellucid.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -513,6 +512,6 @@ class Engine:
         return [list(islice(chosen, len(some))) for some in draws]
 
 
-def choose_strategy(sampling: Sampling) -> type[Strategy]:
+def choose_strategy(sampling: Sampling) -> type[Sample]:
     """Returns the strategy of a request."""
     return Beams if sampling.beams > 1 else Sample

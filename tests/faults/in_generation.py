@@ -16,7 +16,7 @@ from pellucid.evaluation.score import Score
 from pellucid.generation import handle, output, slots
 from pellucid.generation.samplers import chain, drawn_token
 from pellucid.generation.samplers.row_operations import ROW_OPERATIONS
-from pellucid.generation.strategies import beam_search, sample, speculative, strategy
+from pellucid.generation.strategies import beam_search, sample, speculative
 from pellucid.model import Model
 from pellucid.parts.samplers.banned_tokens import BannedTokens
 from pellucid.parts.samplers.frequency_penalty import FrequencyPenalty
@@ -282,7 +282,7 @@ def second_chunk_is_read_from_its_start(patch: Patch) -> None:
             at += len(segment)
         return feed._replace(segments=tuple(segments))
 
-    around(patch, strategy.TextRow, "make_feed", wrong)
+    around(patch, sample.TextRow, "make_feed", wrong)
 
 
 @generated(subject="bloom", at="generated[request=one chunk,token=0]")
@@ -295,7 +295,7 @@ def last_token_of_a_prompt_is_lost(patch: Patch) -> None:
         last = (*last[:-1], last[-2]) if len(last) > 1 else last
         return feed._replace(segments=(*before, last))
 
-    around(patch, strategy.TextRow, "make_feed", wrong)
+    around(patch, sample.TextRow, "make_feed", wrong)
 
 
 @generated(subject="long context", at="generated[request=prefill chunk 2 of 128 tokens,token=0]")
@@ -309,7 +309,7 @@ def second_whole_chunk_repeats_a_token(patch: Patch) -> None:
             feed = feed._replace(segments=(first, (first[-1], *second[:-1]), *rest))
         return feed
 
-    around(patch, strategy.TextRow, "make_feed", wrong)
+    around(patch, sample.TextRow, "make_feed", wrong)
 
 
 @generated(subject="qwen3", at="generated[request=one chunk beside other requests…")
@@ -488,7 +488,7 @@ def roll_forgets_the_first_tokens(patch: Patch) -> None:
     def wrong(right: Wrong, ids: Any, rule: str, keep: int, *sizes: Any) -> Any:
         return right(ids, "crop", 0, *sizes)
 
-    around(patch, strategy, "shorten", wrong)
+    around(patch, sample, "shorten", wrong)
 
 
 @generated(subject="qwen3", at="generated[request=crop…")
@@ -499,7 +499,7 @@ def crop_keeps_the_first_half(patch: Patch) -> None:
         kept = right(ids, *rule)
         return list(ids[: len(kept)])
 
-    around(patch, strategy, "shorten", wrong)
+    around(patch, sample, "shorten", wrong)
 
 
 # ---- what is reported

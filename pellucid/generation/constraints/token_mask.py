@@ -106,7 +106,7 @@ class Constraint(ABC):
 
     @property
     def is_full(self) -> bool:
-        """Returns whether it has met so many states that a new one is made for the next request."""
+        """Returns whether the next request needs another one: this one has more states than are kept."""
         return False
 
     @abstractmethod

@@ -26,8 +26,7 @@ from pellucid.generation.ledger.entry import SpeculativeStep
 from pellucid.generation.request import Completion
 from pellucid.generation.samplers.chain import NOTHING, ChainState, Chosen, Wanted, choose
 from pellucid.generation.slots import CacheSlots, Feed, count_equal
-from pellucid.generation.strategies.sample import Sample
-from pellucid.generation.strategies.strategy import Job, TextRow
+from pellucid.generation.strategies.sample import Job, Sample, TextRow
 
 LONGEST_LOOKUP = 3
 """Tokens at the end of a text that prompt look-up searches for; fewer where those are new."""

@@ -84,7 +84,6 @@ OWN = (
     Own("generation/constraints/*", frozenset({"constrained"})),
     *(Own(f"generation/{name}.py", TEXTS) for name in ("scheduler", "handle", "request", "output")),
     *(Own(f"generation/{name}.py", TEXTS) for name in ("context", "decoders", "generate", "chat")),
-    Own("generation/complete.py", TEXTS),
     Own("generation/answers/*", frozenset({"figures"})),
     Own("generation/slots.py", CACHE),
     *(Own(f"training/{name}.py", STEP - {"validation loss"}) for name in ("step", "objective", "state")),

@@ -274,7 +274,7 @@ class EngineWorker:
     def _make_ledger(self, text: ServedText, completions: "list[Completion]") -> dict[str, Any]:
         """Returns what the ledger file of a request holds."""
         from pellucid.generation.ledger.file import make_file_data
-        from pellucid.generation.ledger.make import make_ledger
+        from pellucid.generation.ledger.ledger import make_ledger
 
         request = text.handle.request
         return make_file_data(make_ledger(self.model, request, completions, cache_dtype=self._cache_dtype))
