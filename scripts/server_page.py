@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from pellucid.server.openai.fields import FIELDS, GENERATION, FieldEndpoint, FieldRow
-from pellucid.server.openai.reading.field import ContentValue, Field, ListValue, ObjectValue
+from pellucid.server.openai.reading.field import RequestField
 
 TABLES: Mapping[str, tuple[FieldEndpoint, ...]] = {
     "generation": GENERATION,
@@ -35,9 +35,9 @@ def is_shared(row: FieldRow) -> bool:
     return set(GENERATION) <= set(row.endpoints)
 
 
-def list_tables() -> dict[str, list[Field]]:
+def list_tables() -> dict[str, list[RequestField]]:
     """Returns the fields of each table; a field stands in one table for an endpoint."""
-    found: dict[str, list[Field]] = {}
+    found: dict[str, list[RequestField]] = {}
     for name, endpoints in TABLES.items():
         rows = [row for row in FIELDS if set(endpoints) <= set(row.endpoints)]
         if len(endpoints) == 1:
@@ -46,38 +46,33 @@ def list_tables() -> dict[str, list[Field]]:
     return found
 
 
-def write_tables(fields: list[Field]) -> Iterator[str]:
+def write_tables(fields: list[RequestField]) -> Iterator[str]:
     """Yields the tables of the used, the ignored and the refused fields."""
     flat = [(path, field) for row in fields for path, field in flatten(row, row.name)]
     yield "| field | type and bounds | default | meaning |"
     yield "|---|---|---|---|"
     for path, field in flat:
-        if field.type is not None:
-            yield write_row(f"`{path}`", field.type.text, write_default(field), field.why)
-    others = [(path, field) for path, field in flat if field.type is None]
+        if field.fate == "used":
+            yield write_row(f"`{path}`", field.text, write_default(field), field.meaning)
+    others = [(path, field) for path, field in flat if field.fate != "used"]
     if others:
         yield "\n| field | | why |"
         yield "|---|---|---|"
         ordered = sorted(others, key=lambda pair: pair[1].fate)
-        for (fate, why), group in groupby(ordered, lambda pair: (write_fate(pair[1]), pair[1].why)):
+        for (fate, why), group in groupby(ordered, lambda pair: (write_fate(pair[1]), pair[1].meaning)):
             yield write_row(", ".join(f"`{path}`" for path, _ in group), fate, why)
 
 
-def flatten(field: Field, path: str) -> Iterator[tuple[str, Field]]:
+def flatten(field: RequestField, path: str) -> Iterator[tuple[str, RequestField]]:
     """Yields a field and those of the objects in it, each with its place."""
     yield path, field
-    match field.type:
-        case ListValue(ObjectValue() as inner) | ContentValue(ListValue(ObjectValue() as inner)):
-            path = f"{path}[]"
-        case ObjectValue() as inner:
-            pass
-        case _:
-            return
-    for row in inner.fields.values():
-        yield from flatten(row, f"{path}.{row.name}")
+    if field.inner is not None:
+        place = path if field.type is field.inner else f"{path}[]"
+        for row in field.inner.fields.values():
+            yield from flatten(row, f"{place}.{row.name}")
 
 
-def write_default(field: Field) -> str:
+def write_default(field: RequestField) -> str:
     """Returns the default of a field in words or as JSON."""
     if field.is_required:
         return "required"
@@ -86,7 +81,7 @@ def write_default(field: Field) -> str:
     return write_json(field.default)
 
 
-def write_fate(field: Field) -> str:
+def write_fate(field: RequestField) -> str:
     """Returns whether a field is ignored or refused, and which of its values are accepted."""
     accepted = [write_json(value) for value in field.neutral]
     if field.same_as:

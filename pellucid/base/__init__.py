@@ -1,1 +1,1 @@
-"""The ground of every room: errors, files, names, types of numbers, strict reading, registries."""
+"""The ground of every room: errors, files, names, types of numbers, one schema of fields, registries."""

@@ -34,18 +34,10 @@ def check_int(parameter: str, value: Any, least: int = INT64[0], most: int = INT
     Traceback (most recent call last):
     pellucid.base.errors.UsageError: depth must be a whole number ≥ 1, not '2'.
     """
-    size = ""
-    if not is_bool(value):
-        try:
-            found = operator.index(value)
-        except TypeError:
-            pass
-        else:
-            if least <= found <= most:
-                return found
-            size = "" if INT64[0] <= found <= INT64[1] else " of at most 64 bits"
-    wanted = f"a whole number{_range(least, most)}{size}"
-    raise UsageError(f"{parameter} must be {wanted}, not {show(value)}.")
+    found = value if type(value) is int else to_int(value)
+    if found is not None and least <= found <= most:
+        return found
+    raise UsageError(f"{parameter} must be {describe_int(least, most, found)}, not {show(value)}.")
 
 
 def check_float(parameter: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
@@ -55,14 +47,10 @@ def check_float(parameter: str, value: Any, least: float = -math.inf, most: floa
     Traceback (most recent call last):
     pellucid.base.errors.UsageError: temperature must be a finite number ≥ 0, not nan.
     """
-    if isinstance(value, numbers.Real) and not is_bool(value):
-        try:
-            found = float(value)
-        except OverflowError:
-            found = math.inf
-        if math.isfinite(found) and least <= found <= most:
-            return found
-    raise UsageError(f"{parameter} must be a finite number{_range(least, most)}, not {show(value)}.")
+    found = value if type(value) is float else to_float(value)
+    if math.isfinite(found) and least <= found <= most:
+        return found
+    raise UsageError(f"{parameter} must be a finite number{format_range(least, most)}, not {show(value)}.")
 
 
 def check_size(parameter: str, value: str, least: int, most: int) -> int:
@@ -217,7 +205,44 @@ def is_bool(value: Any) -> bool:
     return type(value).__name__ in ("bool", "bool_")
 
 
-def _range(least: float, most: float) -> str:
+def to_int(value: Any) -> int | None:
+    """Returns an integer as Python's own, also from NumPy or torch; None of anything else.
+
+    >>> to_int(3), to_int(True), to_int(3.0), to_int("3")
+    (3, None, None, None)
+    """
+    try:
+        return None if is_bool(value) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def to_float(value: Any) -> float:
+    """Returns a number as Python's own float, infinite where it is too large; NaN of anything else.
+
+    >>> to_float(3), to_float("3"), to_float(10**400)
+    (3.0, nan, inf)
+    """
+    if not isinstance(value, numbers.Real) or is_bool(value):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if operator.gt(value, 0) else -math.inf
+
+
+def describe_int(least: float, most: float, found: int | None = None) -> str:
+    """Returns what an integer must be, with the limit of 64 bits where `found` is beyond it."""
+    is_long = found is not None and (found < INT64[0] == least or found > INT64[1] == most)
+    return f"a whole number{format_range(least, most)}{' of at most 64 bits' * is_long}"
+
+
+def format_range(least: float, most: float) -> str:
+    """Returns the bounds of a number in words; a bound that says nothing is omitted.
+
+    >>> format_range(0, 4096), format_range(0.5, math.inf), format_range(*INT64)
+    (' from 0 to 4,096', ' ≥ 0.5', '')
+    """
     low, high = least not in (-math.inf, INT64[0]), most not in (math.inf, INT64[1])
     if low and high:
         return f" from {_format_limit(least)} to {_format_limit(most)}"
@@ -225,4 +250,6 @@ def _range(least: float, most: float) -> str:
 
 
 def _format_limit(limit: float) -> str:
+    if isinstance(limit, float) and abs(limit) >= 1e15:
+        return f"{limit:g}"
     return f"{int(limit) if limit == int(limit) else limit:,}"

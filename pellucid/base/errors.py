@@ -36,6 +36,8 @@ class PellucidError(Exception):
     """
 
     exit_code: ClassVar[int] = 2
+    path: str = ""
+    """The key or the parameter whose value is wrong, "" where it is none or not known."""
 
 
 class ConfigError(PellucidError):

@@ -23,12 +23,11 @@ from pellucid.generation.settings.conflicts import find_ineffective
 from pellucid.generation.settings.resolve import PRESETS, ResolvedSampling, resolve_sampling
 from pellucid.generation.settings.table import (
     SETTINGS,
-    BiasSetting,
-    SamplerListSetting,
-    SchemaSetting,
+    Biases,
+    Samplers,
     Setting,
-    TextListSetting,
-    TokenListSetting,
+    Stops,
+    Tokens,
 )
 
 if TYPE_CHECKING:
@@ -37,18 +36,18 @@ if TYPE_CHECKING:
 PANEL = "Sampling"
 MOST_SCHEMA = 1 << 20
 """Bytes of a file with a JSON schema."""
-METAVARS: dict[type[Setting], str] = {
-    TokenListSetting: "TOKEN",
-    BiasSetting: "TOKEN=VALUE",
-    SamplerListSetting: "SAMPLER",
-    SchemaSetting: "FILE|JSON",
+METAVARS: dict[Any, str] = {
+    Tokens: "TOKEN",
+    Biases: "TOKEN=VALUE",
+    Samplers: "SAMPLER",
+    Any: "FILE|JSON",
 }
-ADDITIONS: dict[type[Setting], str] = {
-    TokenListSetting: " An id or a text; repeatable.",
-    BiasSetting: " An id or a text; repeatable.",
-    SamplerListSetting: " As 'KIND KEY=VALUE'; repeatable.",
-    TextListSetting: " \\n is a line break, \\t a tab; repeatable.",
-    SchemaSetting: " A file, or the schema itself.",
+ADDITIONS: dict[Any, str] = {
+    Tokens: " An id or a text; repeatable.",
+    Biases: " An id or a text; repeatable.",
+    Samplers: " As 'KIND KEY=VALUE'; repeatable.",
+    Stops: " \\n is a line break, \\t a tab; repeatable.",
+    Any: " A file, or the schema itself.",
 }
 
 
@@ -95,21 +94,21 @@ def make_options() -> list[inspect.Parameter]:
     """Returns the parameters that typer makes options of."""
     listed = ", ".join(f"{name} ({preset.purpose})" for name, preset in PRESETS.items())
     preset = typer.Option(help=f"Settings by name: {listed}.", metavar="NAME", rich_help_panel=PANEL)
-    past = typer.Option("--past-context", hidden=True)
     return [
         _parameter("preset", str, preset),
         *(_parameter(name, _type(setting), _option(name, setting)) for name, setting in SETTINGS.items()),
-        _parameter("past_context", bool, past, False),
     ]
 
 
-def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
-    annotation = operator.getitem(Annotated, (kind if default is not None else kind | None, option))
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    annotation = operator.getitem(Annotated, (kind | None, option))
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _type(setting: Setting) -> Any:
-    return list[str] if setting.is_repeatable else setting.option_type
+    if setting.type in (Tokens, Biases, Samplers, Stops):
+        return list[str]
+    return setting.type if setting.type in (int, float, bool) else str
 
 
 def _option(name: str, setting: Setting) -> Any:
@@ -119,24 +118,19 @@ def _option(name: str, setting: Setting) -> Any:
         *([own] if setting.option.startswith("-") and len(setting.option) == 2 else []),
     ]
     limits = f" ({setting.limits})" if setting.limits else ""
-    help = f"{setting.meaning.rstrip('.')}{limits}.{ADDITIONS.get(type(setting), '')}"
-    return typer.Option(*flags, help=help, metavar=METAVARS.get(type(setting)), rich_help_panel=PANEL)
+    help = f"{setting.meaning.rstrip('.')}{limits}.{ADDITIONS.get(setting.type, '')}"
+    return typer.Option(*flags, help=help, metavar=METAVARS.get(setting.type), rich_help_panel=PANEL)
 
 
 def read_options(values: Mapping[str, Any]) -> GivenSampling:
     """Returns the options that were given; None and an empty list are options that were not."""
     given = {name: value for name, value in values.items() if value not in (None, [], ())}
-    preset, past = given.pop("preset", None), given.pop("past_context", False)
-    settings = {name: _read_option(name, value) for name, value in given.items()}
-    if past:
-        print("--past-context is now --context crop", file=sys.stderr)
-        if settings.setdefault("context", "crop") != "crop":
-            raise UsageError("--past-context is now --context, and both are given: omit --past-context.")
-    return GivenSampling(preset, settings)
+    preset = given.pop("preset", None)
+    return GivenSampling(preset, {name: _read_option(name, value) for name, value in given.items()})
 
 
 def _read_option(name: str, value: Any) -> Any:
-    reader = READERS.get(type(SETTINGS[name]))
+    reader = READERS.get(SETTINGS[name].type)
     return reader(name, value) if reader else value
 
 
@@ -185,10 +179,10 @@ def _read_schema(name: str, text: str) -> str:
     return read_text(Path(check_path(name, text)), MOST_SCHEMA)
 
 
-READERS: dict[type[Setting], Callable[[str, Any], Any]] = {
-    BiasSetting: _read_biases,
-    SamplerListSetting: _read_samplers,
-    TextListSetting: _read_stops,
-    SchemaSetting: _read_schema,
+READERS: dict[Any, Callable[[str, Any], Any]] = {
+    Biases: _read_biases,
+    Samplers: _read_samplers,
+    Stops: _read_stops,
+    Any: _read_schema,
 }
 """How the texts of an option become the value of its setting, where they are not that value already."""

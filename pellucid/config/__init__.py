@@ -6,10 +6,12 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+from pellucid.base import schema
 from pellucid.base.arguments import check_text
-from pellucid.base.errors import ConfigError, show, unknown
+from pellucid.base.errors import ConfigError, unknown
+from pellucid.base.schema import OneOf, Range, fields_of
 from pellucid.base.toml import parse_toml
 from pellucid.parts import Part, Shapes
 from pellucid.parts.attentions import AttentionConfig
@@ -29,7 +31,9 @@ from pellucid.parts.unembeddings import TiedUnembedding, UnembeddingConfig
 
 PRESETS = Path(__file__).with_name("presets")
 BIAS_PLACES = ("qkv", "output", "mlp", "norm", "unembed")
-LARGEST = {"n_layer": 10_000, "n_head": 100_000, "n_kv_head": 100_000}
+Size = Annotated[int, Range(1, 2**31)]
+Computed = Annotated[int, Range(0, 2**31)]
+"""A size that is computed from the others where it is 0."""
 __all__ = ["BIAS_PLACES", "ModelConfig", "Shapes", "preset", "preset_text", "presets"]
 
 
@@ -45,28 +49,28 @@ class ModelConfig:
     (4, NoNorm())
     """
 
-    vocab_size: int
+    vocab_size: Size
     """Number of tokens. In a recipe the tokenizer decides it.
     Example: 8192"""
-    context_length: int
+    context_length: Size
     """Positions of the context; in a recipe also the tokens of a row.
     Example: 256"""
-    n_layer: int
+    n_layer: Annotated[int, Range(1, 10_000)]
     """Number of blocks.
     Example: 6"""
-    n_head: int
+    n_head: Annotated[int, Range(1, 100_000)]
     """Query heads of each attention.
     Example: 8"""
-    d_model: int
+    d_model: Size
     """Channels of the residual stream.
     Example: 512"""
-    n_kv_head: int = 0
+    n_kv_head: Annotated[int, Range(0, 100_000)] = 0
     """Key and value heads; fewer than n_head is grouped-query attention. 0: n_head.
     Example: 2"""
-    d_head: int = 0
+    d_head: Computed = 0
     """Channels of a head. 0: d_model / n_head.
     Example: 64"""
-    d_ff: int = 0
+    d_ff: Computed = 0
     """Hidden channels of the MLP. 0: the usual multiple of d_model for the kind of MLP.
     Example: 2048"""
     positions: PositionsConfig = field(default_factory=Rope)
@@ -111,19 +115,12 @@ class ModelConfig:
     dropout: DropoutConfig = field(default_factory=NoDropout)
     """Activations that are zeroed at random in training.
     Example: bernoulli"""
-    biases: tuple[str, ...] = ()
+    biases: tuple[Annotated[str, OneOf(*BIAS_PLACES)], ...] = ()
     """Places that have a bias: qkv, output, mlp, norm, unembed.
     Example: ["qkv"]"""
 
     def __post_init__(self) -> None:
-        for entry in dataclasses.fields(self):
-            if entry.type is int:
-                self._check_size(entry.name, smallest=0 if entry.default == 0 else 1)
-            elif isinstance(entry.type, type) and issubclass(entry.type, Part):
-                object.__setattr__(self, entry.name, entry.type.read(getattr(self, entry.name), entry.name))
-        if not isinstance(self.biases, list | tuple) or not all(isinstance(v, str) for v in self.biases):
-            raise ConfigError(f"biases must be a list of places, not {show(self.biases)}.")
-        object.__setattr__(self, "biases", tuple(self.biases))
+        schema.check(self, fields_of(type(self)), "a config")
         if not self.d_head and self.d_model % self.n_head:
             down, up = self.d_model // self.n_head * self.n_head, -self.d_model % self.n_head
             works = f"d_model={down} or {self.d_model + up}" if down else f"d_model={self.n_head}"
@@ -142,13 +139,6 @@ class ModelConfig:
                 object.__setattr__(self, name, value)
         self._check_combination()
 
-    def _check_size(self, name: str, smallest: int) -> None:
-        value, largest = getattr(self, name), LARGEST.get(name, 2**31)
-        if type(value) is not int or value < smallest:
-            raise ConfigError(f"{name} must be a whole number ≥ {smallest}, not {show(value)}.")
-        if value > largest:
-            raise ConfigError(f"{name}={show(value)} is too large; use at most {largest:,}.")
-
     def _check_combination(self) -> None:
         if self.n_head % self.n_kv_head:
             down = next(k for k in range(min(self.n_kv_head, self.n_head), 0, -1) if self.n_head % k == 0)
@@ -165,9 +155,6 @@ class ModelConfig:
         for part in self.parts().values():
             if why := part.check(self):
                 raise ConfigError(why)
-        for place in self.biases:
-            if place not in BIAS_PLACES:
-                raise ConfigError(unknown("a place in biases", place, BIAS_PLACES))
 
     def parameters(self) -> Shapes:
         """Returns every parameter's name and shape, in the order of the computation; linear is (out, in)."""
@@ -233,32 +220,13 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Self:
         """Returns a config from plain data; an unknown key is an error."""
-        fields = cls._fields_of(given)
-        needed = [
-            entry.name
-            for entry in fields.values()
-            if entry.default is entry.default_factory is dataclasses.MISSING
-        ]
-        if missing := [name for name in needed if name not in given]:
-            raise ConfigError(f"a config needs {', '.join(needed)}; missing: {', '.join(missing)}.")
-        return cls(**given)
+        return schema.read(fields_of(cls), given, "a config", cls, error=ConfigError)
 
     @classmethod
     def check_choices(cls, given: Mapping[str, Any]) -> None:
-        """Raises for an unknown key and for a wrong choice of a kind, before any size is known."""
-        fields = cls._fields_of(given)
-        for key, value in given.items():
-            if isinstance(kind := fields[key].type, type) and issubclass(kind, Part):
-                kind.read(value, key)
-
-    @classmethod
-    def _fields_of(cls, given: Mapping[str, Any]) -> dict[str, dataclasses.Field[Any]]:
-        """Returns all fields by name, after a check that each key is one of them."""
-        fields = {entry.name: entry for entry in dataclasses.fields(cls)}
-        for key in _table(given):
-            if key not in fields:
-                raise ConfigError(unknown("a config key", key, fields))
-        return fields
+        """Raises for an unknown key and for a wrong value, before all sizes are known."""
+        fields = (dataclasses.replace(field, default=None) for field in fields_of(cls))
+        schema.read(fields, given, "a config", error=ConfigError)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -284,12 +252,6 @@ class ModelConfig:
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2)
-
-
-def _table(given: Any) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise ConfigError(f"a config is a table of keys, not {type(given).__name__}.")
-    return given
 
 
 def presets() -> list[str]:

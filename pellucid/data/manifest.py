@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pellucid.base import strict
+from pellucid.base import schema
 from pellucid.base.errors import show
 from pellucid.base.files import UNPAIRED, Damaged, need, read_format, validating, whole_file
 from pellucid.text.corpus.sources import TOKENS
@@ -133,7 +133,7 @@ def shard_name(part: str, i: int) -> str:
 
 def _record(given: Any, kind: Any, what: str) -> Any:
     """Returns an entry of the manifest: its integers are not negative, its checksums are SHA-256."""
-    record = strict.read(kind, given, what, error=Damaged)
+    record = schema.read(schema.fields_of(kind), given, what, kind, error=Damaged)
     for name, value in asdict(record).items():
         is_hash = not name.endswith("sha256") or re.fullmatch("[0-9a-f]{64}", value)
         need(bool(is_hash) and (not isinstance(value, int) or value >= 0), f"{what} has {name}={show(value)}")

@@ -5,13 +5,13 @@ columns. The scores of single tokens are kept for the most and the least expecte
 """
 
 import dataclasses
+import functools
 import json
 import math
 import types
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from pellucid.base import strict
 from pellucid.base.files import (
     UNPAIRED,
     Damaged,
@@ -24,6 +24,7 @@ from pellucid.base.files import (
     read_bytes,
     validating,
 )
+from pellucid.base.schema import Field, fields_of, fields_with, read, to_field
 from pellucid.evaluation.result import N_SURPRISALS, DocumentSummary, Evaluation
 from pellucid.formats.folder import parse_table
 
@@ -88,21 +89,18 @@ def read_record(kind: Any, value: Any, name: str) -> Any:
         kind = records[0] if records else kind
     if dataclasses.is_dataclass(kind):
         assert isinstance(kind, type)
-        return strict.read(kind, value, name, path=name, error=Damaged, convert=_convert)
+        readers = {field.name: functools.partial(read_record, field.type) for field in fields_of(kind)}
+        return read(fields_with(kind, readers), value, name, kind, path=name, error=Damaged)
     inner = get_args(kind)
     if get_origin(kind) is tuple and dataclasses.is_dataclass(inner[0]):
         rows = _read_columns(inner[0], value, name) if inner[0] in _COLUMNS else value
         need(isinstance(rows, list), f"{name} is not a list")
         return tuple(read_record(inner[0], one, f"{name}.{i}") for i, one in enumerate(rows))
-    found = strict.check_value(kind, value, name, Damaged)
+    found = to_field(kind).read(value, name, error=Damaged)
     for one in found if isinstance(found, tuple) else (found,):
         need(not isinstance(one, float) or math.isfinite(one), f"{name} has {one}, which is not finite")
         need(not isinstance(one, int) or one >= 0, f"{name} has {one}, and no integer here is negative")
     return found
-
-
-def _convert(field: "dataclasses.Field[Any]", value: Any, name: str) -> Any:
-    return read_record(field.type, value, name)
 
 
 def _read_columns(kind: Any, value: Any, name: str) -> list[dict[str, Any]]:
@@ -110,10 +108,7 @@ def _read_columns(kind: Any, value: Any, name: str) -> list[dict[str, Any]]:
     if value == []:
         return []
     names = [entry.name for entry in dataclasses.fields(kind)]
-    strict.check_keys(value, names, name, names, Damaged)
-    need(
-        all(isinstance(column, list) for column in value.values()), f"{name} has a column that is not a list"
-    )
+    value = read([Field(column, list) for column in names], value, name, path=name, error=Damaged)
     need(len({len(column) for column in value.values()}) == 1, f"{name} has columns of different lengths")
     return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
 

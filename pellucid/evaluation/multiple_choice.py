@@ -20,7 +20,7 @@ import numpy as np
 
 from pellucid.base.errors import ConfigError, FileError, TokenError, UsageError
 from pellucid.base.files import Damaged, read_text
-from pellucid.base.strict import check_keys, check_value
+from pellucid.base.schema import Field, read
 from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.bootstrap import SAMPLES, estimate_ratios
 from pellucid.evaluation.continuations import (
@@ -39,15 +39,15 @@ MOST_BYTES = 1 << 30
 MOST_CHOICES = 256
 MOST_CHARACTERS = 1 << 20
 """Of a context or a choice: more than any context holds."""
-KEYS: dict[str, Any] = {
-    "question": str,
-    "context": str,
-    "choices": tuple[str, ...],
-    "answer": int,
-    "delimiter": str,
-    "id": str | int,
-}
-"""The keys of a line, with the types of their values."""
+KEYS = (
+    Field("question", str, None),
+    Field("context", str, None),
+    Field("choices", tuple[str, ...]),
+    Field("answer", int),
+    Field("delimiter", str, None),
+    Field("id", str | int, None),
+)
+"""The keys of a line."""
 EXAMPLE = '{"question": "What do bees make?", "choices": ["honey", "milk"], "answer": 0}'
 
 
@@ -153,10 +153,9 @@ def _read_line(line: str, where: str, number: int) -> Question:
         table = parse_table(line.encode())
     except Damaged as error:
         raise FileError(f"{where}: {error}. A line is {EXAMPLE}.") from None
-    check_keys(table, KEYS, where, ("choices", "answer"), FileError)
+    found: dict[str, Any] = read(KEYS, table, where, path=f"{where}: ", error=FileError)
     if ("question" in table) == ("context" in table):
         raise FileError(f'{where} needs either "question" or "context", and not both.')
-    found = {key: check_value(KEYS[key], value, f"{where}: {key}", FileError) for key, value in table.items()}
     _check_texts(found, where)
     choices, answer = found["choices"], found["answer"]
     if not 2 <= len(choices) <= MOST_CHOICES:

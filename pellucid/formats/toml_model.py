@@ -5,13 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.base import schema
 from pellucid.base.dtypes import Array
 from pellucid.base.errors import ConfigError, FileError
-from pellucid.base.strict import check_keys
+from pellucid.base.schema import Field
 from pellucid.base.toml import parse_toml
 from pellucid.config import ModelConfig
 from pellucid.formats.pretrained import Pretrained, Provenance, shape_mismatch
 from pellucid.text.word_level import WordTokenizer
+
+TABLES = (Field("config", Any), Field("words", Any, None), Field("weights", Any, None))
+"""The tables of a model; what they hold is read below."""
 
 
 def read(name: str, text: str) -> Pretrained:
@@ -39,9 +43,7 @@ def parse(name: str, text: str) -> dict[str, Any]:
 
 def read_config(name: str, data: dict[str, Any]) -> ModelConfig:
     """Returns the config of a parsed TOML model; it need not have weights."""
-    check_keys(data, ("config", "words", "weights"), name, ("config",), FileError)
-    if not isinstance(data["config"], dict):
-        raise FileError(f"{name}: [config] must be a table.")
+    schema.read(TABLES, data, name, path=f"{name}: ", error=FileError)
     try:
         return ModelConfig.from_dict(data["config"])
     except ConfigError as error:

@@ -10,14 +10,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pellucid.base.errors import FileError
-from pellucid.base.files import UNPAIRED, Kind, check_format, need, new_file, read_bytes, validating
-from pellucid.base.strict import check_keys
+from pellucid.base.files import UNPAIRED, Damaged, Kind, check_format, need, new_file, read_bytes, validating
+from pellucid.base.schema import Field, read
 from pellucid.generation.settings.sampling import Sampling
 
 FORMAT, VERSION = "pellucid-conversation", 1
 MOST_BYTES = 1 << 26
 """Of a file that is read."""
-KEYS = ("format", "version", "model", "system", "sampling", "messages")
+KEYS = (
+    *(Field(key, Any) for key in ("format", "version", "sampling")),
+    Field("model", str),
+    Field("system", str | None),
+    Field("messages", list[Any]),
+)
 ROLES = ("user", "assistant")
 
 
@@ -53,12 +58,9 @@ def read_conversation(path: Path) -> SavedConversation:
     """Returns the conversation of a file."""
     data = check_format(path, _read_json(path), "conversation", FORMAT, VERSION)
     with validating(path):
-        check_keys(data, KEYS, "a conversation", KEYS, FileError)
-        model, system, messages = data["model"], data["system"], data["messages"]
-        need(isinstance(model, str), "model must be the name of a model")
-        need(system is None or isinstance(system, str), "system must be a text or null")
-        sampling = Sampling.read(data["sampling"], "sampling", error=FileError)
-        return SavedConversation(model, system, sampling, _read_messages(messages))
+        found: dict[str, Any] = read(KEYS, data, "a conversation", error=Damaged)
+        sampling = Sampling.read(found["sampling"], "sampling", error=FileError)
+        return SavedConversation(found["model"], found["system"], sampling, _read_messages(found["messages"]))
 
 
 def write_messages(system: str | None, exchanges: Sequence[Exchange]) -> list[dict[str, str]]:
@@ -71,8 +73,7 @@ def write_messages(system: str | None, exchanges: Sequence[Exchange]) -> list[di
     return messages
 
 
-def _read_messages(messages: Any) -> list[Exchange]:
-    need(isinstance(messages, list), "messages must be a list")
+def _read_messages(messages: list[Any]) -> list[Exchange]:
     texts = []
     for i, message in enumerate(messages):
         known = isinstance(message, dict) and message.keys() == {"role", "content"}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pellucid.base.errors import FileError, PellucidError, TokenError, file_errors
 from pellucid.base.files import UNPAIRED, Kind, check_output, check_readable, new_file, read_text, write_line
-from pellucid.base.strict import check_keys, check_value
+from pellucid.base.schema import Field, read
 from pellucid.generation.chat import ask, open_chat
 from pellucid.generation.generate import check_request, complete
 from pellucid.generation.request import Completion, Request
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 30
 """Of a file of prompts."""
-KEYS: dict[str, Any] = {
-    "prompt": str | tuple[int, ...],
-    "id": str | int | None,
-    "sampling": Mapping,
-}
-"""The keys of a line, with the types of their values."""
+KEYS = (
+    Field("prompt", str | tuple[int, ...]),
+    Field("id", str | int | None, None),
+    Field("sampling", Mapping[str, Any], {}),
+)
+"""The keys of a line of prompts."""
 RESULT_KEYS = ("prompt", "text", "ids", "finish")
 """Keys that every line has."""
 MOST_LINE = 1 << 26
@@ -82,11 +82,7 @@ def _read_line(line: str, where: str) -> PromptRecord:
             f'{where} is not JSON: {error}. A line is {{"prompt": "…"}}, a text in quotes, or ids, [1, 2].'
         ) from None
     table = given if isinstance(given, dict) else {"prompt": given}
-    check_keys(table, KEYS, where, ("prompt",), FileError)
-    values = {
-        key: check_value(KEYS[key], value, f"{where}: {key}", FileError) for key, value in table.items()
-    }
-    return PromptRecord(**values, where=where)
+    return PromptRecord(**read(KEYS, table, where, path=f"{where}: ", error=FileError), where=where)
 
 
 # ---- the requests

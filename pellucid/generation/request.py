@@ -1,15 +1,15 @@
 """A request to the engine, and what comes back: tokens as they are chosen, and the finished texts."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pellucid.base.arguments import check_bool, check_int, check_int_list, check_type
-from pellucid.base.errors import UsageError, show
-from pellucid.base.strict import check_keys, check_value
+from pellucid.base.errors import UsageError
+from pellucid.base.schema import Field, read
 from pellucid.generation.ledger.entry import NOT_IN_LEDGER, BeamNode, Entry, SpeculativeStep
 from pellucid.generation.samplers.own_probabilities import TokenUncertainty, TopLogprobs
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.generation.settings.table import check_token
+from pellucid.generation.settings.table import TokenId
 
 FINISH_REASONS = ("stop", "length", "cancelled", "error")
 """A stop token or text; `max_new_tokens`, or a full context; the caller cancelled; an error."""
@@ -54,6 +54,14 @@ class Request:
             )
 
 
+REQUEST_FIELDS = (
+    Field("prompt", tuple[TokenId, ...], most=MOST_PROMPT),
+    Field("sampling", Sampling, {}),
+    Field("top_logprobs", int, 0, least=0, most=MOST_TOP),
+    *(Field(name, bool, False) for name in FLAGS),
+)
+
+
 def read_request(table: Any, what: str = "a request") -> Request:
     """Returns the request of a JSON table. Its prompt is ids; a text is encoded by the caller.
 
@@ -61,15 +69,7 @@ def read_request(table: Any, what: str = "a request") -> Request:
     >>> found.prompt, found.sampling, found.ledger, found.logprobs
     ((1, 2), Sampling(seed=7), True, False)
     """
-    check_keys(table, [entry.name for entry in fields(Request)], what, ["prompt"], UsageError)
-    values = {key: check_value(bool, value, key, UsageError) for key, value in table.items() if key in FLAGS}
-    if "top_logprobs" in table:
-        values["top_logprobs"] = table["top_logprobs"]
-    sampling = Sampling.read(table.get("sampling", {}), "sampling", path="sampling")
-    prompt = table["prompt"]
-    if not isinstance(prompt, list | tuple) or len(prompt) > MOST_PROMPT:
-        raise UsageError(f"prompt must be a list of at most {MOST_PROMPT:,} ids, not {show(prompt)}.")
-    return Request(tuple(check_token("prompt", id) for id in prompt), sampling, **values)
+    return read(REQUEST_FIELDS, table, what, Request)
 
 
 class Token(NamedTuple):

@@ -174,7 +174,7 @@ def combine(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
             raise UsageError(unknown("a setting", name, SETTINGS))
         if not isinstance(values[name], list | tuple | range) or not values[name]:
             raise UsageError(f"{name} must have a list of values, not {show(values[name])}.")
-    read = [[SETTINGS[name].read(name, one) for one in some] for name, some in values.items()]
+    read = [[SETTINGS[name].read(one) for one in some] for name, some in values.items()]
     count = 1
     for some in read:
         count *= len(some)
@@ -197,10 +197,10 @@ def parse_sweep(text: str) -> tuple[str, list[Any]]:
         raise UsageError(unknown("a setting", name, SETTINGS))
     if listed.lstrip().startswith("["):
         try:
-            return name, [SETTINGS[name].read(name, value) for value in json.loads(listed)]
+            return name, [SETTINGS[name].read(value) for value in json.loads(listed)]
         except (ValueError, RecursionError):
             raise UsageError(f"{show(text)} is not a sweep: its values are not a JSON list.") from None
-    return name, [SETTINGS[name].parse(name, value.strip()) for value in listed.split(",")]
+    return name, [SETTINGS[name].read(value.strip(), text=True) for value in listed.split(",")]
 
 
 def n_grams(ids: Sequence[int], n: int) -> Iterator[tuple[int, ...]]:

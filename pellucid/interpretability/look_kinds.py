@@ -1,12 +1,12 @@
 """The views of `pellucid.look` by name, and their settings: the keywords of each view's function."""
 
 import importlib
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_origin
 
 from pellucid.base.errors import UsageError, unknown
+from pellucid.base.schema import Field, fields_of_signature
 from pellucid.report.view import View
 
 SEVERAL_PROMPTS = ("prompts", "texts")
@@ -38,11 +38,11 @@ class LookKind:
         found: Callable[..., View] = getattr(importlib.import_module(module), name)
         return found
 
-    def parameters(self) -> dict[str, inspect.Parameter]:
+    def parameters(self) -> dict[str, Field]:
         """Returns the keywords of the function, which follow the prompted model."""
-        return dict(list(inspect.signature(self.find()).parameters.items())[1:])
+        return {field.name: field for field in fields_of_signature(self.find(), 1)}
 
-    def settings(self) -> dict[str, inspect.Parameter]:
+    def settings(self) -> dict[str, Field]:
         """Returns the keywords that a user may give."""
         return {name: one for name, one in self.parameters().items() if name not in HIDDEN}
 
@@ -108,7 +108,7 @@ def read_settings(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
     A list is separated by commas, but for one of texts, which have commas of their own; a key of a list may
     come several times.
     """
-    known: dict[str, inspect.Parameter] = {}
+    known: dict[str, Field] = {}
     for kind in kinds:
         if kind not in LOOKS:
             raise UsageError(unknown("view", kind, LOOKS))
@@ -120,22 +120,16 @@ def read_settings(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--set {text} must be KEY=VALUE.")
         if name not in known:
             raise UsageError(unknown("setting", name, sorted(known)))
-        read = _read_value(name, value, inspect.formatannotation(known[name].annotation))
+        read = _read_value(known[name], value)
         if name in found and not isinstance(read, list):
             raise UsageError(f"--set {name} is given twice: give it once.")
         found[name] = [*found[name], *read] if name in found else read
     return found
 
 
-def _read_value(name: str, text: str, annotation: str) -> Any:
-    if name in SEVERAL_PROMPTS:
+def _read_value(field: Field, text: str) -> Any:
+    if field.name in SEVERAL_PROMPTS:
         return [text]
-    if "Sequence" in annotation or "list" in annotation:
+    if get_origin(field.type) in (Sequence, list):
         return [part for part in text.split(",") if part]
-    for kind, word in ((int, "a whole number"), (float, "a number")):
-        if kind.__name__ in annotation.replace(" ", "").split("|"):
-            try:
-                return kind(text)
-            except ValueError:
-                raise UsageError(f"{name}={text} must be {word}.") from None
-    return text
+    return field.read(text, text=True) if field.type in (int, float) else text

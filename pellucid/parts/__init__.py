@@ -7,15 +7,13 @@ one Part, `Rope`, and a config that says `{"kind": "rope"}` gets it; `parts/caps
 
 import dataclasses
 import importlib
-import math
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, ClassVar, Protocol, Self
 
-from pellucid.base import registry
-from pellucid.base.arguments import INT64
-from pellucid.base.errors import ConfigError, did_you_mean, show
-from pellucid.base.strict import describe_type
+from pellucid.base import registry, schema
+from pellucid.base.errors import ConfigError, show
+from pellucid.base.schema import REQUIRED, Field, cached, fields_of
 
 Shapes = dict[str, tuple[int, ...]]
 """Parameter shapes by name."""
@@ -101,9 +99,12 @@ class Part:
                 f"`kind`; got {show(given)}."
             )
         part = find(cls.family, settings["kind"], field)
-        values = part._convert({k: v for k, v in settings.items() if k != "kind"}, field)
-        part._check_required(values, field)
-        return part(**values)  # type: ignore[return-value]
+        values = {key: value for key, value in settings.items() if key != "kind"}
+        if any(one.default is REQUIRED and one.name not in values for one in settings_of(part)):
+            raise part._lacks_settings(values, field)
+        name = f"{field} {part.kind!r}"
+        made: Any = schema.read(settings_of(part), values, name, part, path=f"{name}: ", error=ConfigError)
+        return made  # type: ignore[no-any-return]
 
     @classmethod
     def example(cls) -> Self:
@@ -121,47 +122,28 @@ class Part:
         }
 
     @classmethod
-    def _check_required(cls, values: Mapping[str, Any], field: str) -> None:
-        """Raises a ConfigError if a setting without a default is missing, with a line that would work."""
+    def _lacks_settings(cls, values: Mapping[str, Any], field: str) -> ConfigError:
+        """Returns the error of settings that are missing, with a line that would work."""
         required = cls.required_settings()
-        if missing := [name for name in required if name not in values]:
-            shown = "".join(f", {name} = {values.get(name, value)}" for name, value in required.items())
-            raise ConfigError(
-                f"{field} {cls.kind!r} needs {' and '.join(missing)}: write for example "
-                f'{field} = {{ kind = "{cls.kind}"{shown} }}.'
-            )
+        missing = [name for name in required if name not in values]
+        shown = "".join(f", {name} = {values.get(name, value)}" for name, value in required.items())
+        return ConfigError(
+            f"{field} {cls.kind!r} needs {' and '.join(missing)}: write for example "
+            f'{field} = {{ kind = "{cls.kind}"{shown} }}.'
+        )
 
     def __post_init__(self) -> None:
-        values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
-        for name, value in self._convert(values, self.family).items():
-            object.__setattr__(self, name, value)
+        name = f"{self.family} {self.kind!r}"
+        schema.check(self, settings_of(type(self)), name, f"{name}: ")
 
-    @classmethod
-    def _convert(cls, settings: Mapping[str, Any], field: str) -> dict[str, Any]:
-        """Returns the settings in the types of their fields; one of another type or range is refused."""
-        kind, fields = cls.kind, {entry.name: entry for entry in dataclasses.fields(cls)}
-        values: dict[str, Any] = {}
-        for key, value in settings.items():
-            if key not in fields:
-                has = f"has {', '.join(fields)}" if fields else "has no settings"
-                raise ConfigError(
-                    f"{field} {kind!r} has no setting {key!r}; it {has}." + did_you_mean(str(key), fields)
-                )
-            if read := fields[key].metadata.get("read"):  # neither a number nor a text
-                values[key] = read(value)
-                continue
-            if type(value) is int and fields[key].type is float:
-                value = float(value) if abs(value) < 2**1000 else math.inf
-            if type(value) is not fields[key].type:
-                wanted = describe_type(fields[key].type)
-                raise ConfigError(f"{field} {kind!r}: {key} must be {wanted}, not {show(value)}.")
-            if isinstance(value, float) and not (math.isfinite(value) and (value >= 0 or cls.is_signed)):
-                least = "" if cls.is_signed else " and not below 0"
-                raise ConfigError(f"{field} {kind!r}: {key}={value} must be finite{least}.")
-            if isinstance(value, int) and not INT64[0] <= value <= INT64[1]:
-                raise ConfigError(f"{field} {kind!r}: {key} must be a whole number of at most 64 bits.")
-            values[key] = value
-        return values
+
+@cached
+def settings_of(kind: type[Part]) -> tuple[Field, ...]:
+    """Returns the settings of a choice; a float is not negative, unless the choice says otherwise."""
+    fields: tuple[Field, ...] = fields_of(kind)
+    if kind.is_signed:
+        return fields
+    return tuple(dataclasses.replace(field, least=0) if field.type is float else field for field in fields)
 
 
 def home(family: str) -> ModuleType:

@@ -27,7 +27,6 @@ from pellucid.training.plan import SIZES, Budget, Plan, describe_longer, plan_fi
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.reading import read_preset
-from pellucid.training.recipe.renamed_keys import describe_renamed
 from pellucid.training.recipe.shipped import is_shipped, read_table
 from pellucid.training.start import resolve_recipe
 
@@ -40,7 +39,7 @@ LONGER = 10
 class TrainRequest(NamedTuple):
     recipe: Recipe
     notes: list[str]
-    """Lines for the user: renamed keys, and the reasons of a plan."""
+    """Lines for the user: the reasons of a plan."""
     is_planned: bool
     """Whether the recipe was planned for texts."""
 
@@ -63,7 +62,7 @@ def make_request(
             if not os.path.exists(name) and not glob.has_magic(name):
                 read_table(name)  # raises the error that lists the recipes
         planned, reasons = plan_recipe(names, overrides, MINUTES if minutes is None else minutes, ranks)
-        return TrainRequest(planned, [*describe_renamed({}, list(overrides)), *reasons], is_planned=True)
+        return TrainRequest(planned, reasons, is_planned=True)
     if not is_single:
         other = next((name for name in names if name != recipe), recipe)
         raise UsageError(
@@ -74,9 +73,7 @@ def make_request(
             f"minutes plans a run for texts, and {recipe} is a recipe: set steps=… instead; --dry-run says "
             "how long that takes."
         )
-    table = read_table(recipe)
-    notes = describe_renamed(table, list(overrides))
-    return TrainRequest(Recipe.from_dict(override(table, overrides)), notes, is_planned=False)
+    return TrainRequest(Recipe.from_dict(override(read_table(recipe), overrides)), [], is_planned=False)
 
 
 def plan_recipe(

@@ -94,8 +94,8 @@ def resume(
     `changes` may set steps=N, to train further than the run was planned.
     """
     changes = _check_changes(changes)
-    own = Recipe.from_run(folder.read_recipe())
-    check_same_recipe(Recipe.from_run(override(folder.read_recipe(), _without_steps(changes))), ranks)
+    own = Recipe.from_dict(folder.read_recipe())
+    check_same_recipe(Recipe.from_dict(override(folder.read_recipe(), _without_steps(changes))), ranks)
     ranks.check_equal({STEPS: _steps(folder, changes)})
     ranks.on_main_then_broadcast(folder.check_models)
     name, skipped = ranks.on_main_then_broadcast(lambda: _newest(folder))
@@ -126,17 +126,17 @@ def recipe_to_resume(folder: RunFolder, changes: Iterable[str]) -> Recipe:
 def _recipe_from(folder: RunFolder, found: Path | None, changes: Iterable[str]) -> tuple[Recipe, Recipe]:
     """Returns the recipe with the new number of steps, as the folder keeps it, and with all changes, as it is
     trained with from the checkpoint on."""
-    own, step = Recipe.from_run(folder.read_recipe()), (parse_step(found.name) or 0) if found else 0
+    own, step = Recipe.from_dict(folder.read_recipe()), (parse_step(found.name) or 0) if found else 0
     if found is not None:
         _check_unchanged(own, checkpoint.read_recipe(found), step, folder)
     steps = _steps(folder, changes)
     extended = own if steps == own.steps else _extend(own, step, steps, folder)
-    return extended, Recipe.from_run(override(extended.to_dict(), _without_steps(changes)))
+    return extended, Recipe.from_dict(override(extended.to_dict(), _without_steps(changes)))
 
 
 def _steps(folder: RunFolder, changes: Iterable[str]) -> int:
     """Returns how many steps the run has after the changes."""
-    return Recipe.from_run(override({**folder.read_recipe(), EXTENSIONS: []}, changes)).steps
+    return Recipe.from_dict(override({**folder.read_recipe(), EXTENSIONS: []}, changes)).steps
 
 
 def _extend(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:
@@ -168,7 +168,7 @@ def check_same_recipe(recipe: Recipe, ranks: Ranks) -> None:
 
 def _check_unchanged(recipe: Recipe, saved: Mapping[str, Any], step: int, folder: RunFolder) -> None:
     """Refuses a recipe that was edited since the checkpoint was saved."""
-    ours, theirs = flatten(recipe.to_dict()), flatten(Recipe.from_run(saved).to_dict())
+    ours, theirs = flatten(recipe.to_dict()), flatten(Recipe.from_dict(saved).to_dict())
     if step:  # as planned when that step was made
         ours[STEPS] = recipe.steps_at(step - 1)
         ours[EXTENSIONS] = tuple(pair for pair in recipe.extensions if pair[0] < step)
@@ -183,7 +183,7 @@ def _check_unchanged(recipe: Recipe, saved: Mapping[str, Any], step: int, folder
 def is_complete(folder: RunFolder, changes: Iterable[str]) -> bool:
     """Returns whether a finished run has its last checkpoint intact and `changes` ask for no more steps, so
     that nothing is left to train."""
-    recipe = Recipe.from_run(folder.read_recipe())
+    recipe = Recipe.from_dict(folder.read_recipe())
     found, skipped = folder.find_newest()
     if skipped or _steps(folder, _check_changes(changes)) != recipe.steps:
         return False
@@ -191,7 +191,7 @@ def is_complete(folder: RunFolder, changes: Iterable[str]) -> bool:
         return True
     saved = checkpoint.read_recipe(found)
     _check_unchanged(recipe, saved, parse_step(found.name) or 0, folder)
-    return Recipe.from_run(saved).steps == recipe.steps  # else killed just after its steps were extended
+    return Recipe.from_dict(saved).steps == recipe.steps  # else killed just after its steps were extended
 
 
 def _newest(folder: RunFolder) -> tuple[str, list[str]]:

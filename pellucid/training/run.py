@@ -194,7 +194,7 @@ class Run:
         if folder := self._folder:
 
             def write() -> None:
-                folder.write_recipe(Recipe.from_run(folder.read_recipe()).extend(step, steps).to_toml())
+                folder.write_recipe(Recipe.from_dict(folder.read_recipe()).extend(step, steps).to_toml())
 
             self.ranks.on_main_then_broadcast(write)
         self.recipe = self.state.recipe = self.recipe.extend(step, steps)

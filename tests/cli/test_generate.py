@@ -152,8 +152,6 @@ def test_a_text_can_go_on_beyond_the_context(shell: Shell, folder: Path) -> None
     assert (
         on.err == "" and on.out == "the" + pellucid.load(folder).generate("the", 100, context="crop") + "\n"
     )
-    former = shell(*asked, "--past-context")
-    assert former.out == on.out and "--context crop" in former.err
     assert shell("generate", folder, "a" * 100, "--context", "crop", "--max-new-tokens", 2).code == 0
 
 

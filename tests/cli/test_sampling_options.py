@@ -58,7 +58,6 @@ LINES: dict[str, dict[str, Any]] = {
     "--regex a+": {"regex": "a+"},
     "--json-schema {}": {"json_schema": "{}"},
     "--grammar stories:easy": {"grammar": "stories:easy"},
-    "--past-context": {"context": "crop"},
     "": {},
 }
 
@@ -71,7 +70,7 @@ def test_an_option_is_the_setting_of_its_name(line: str) -> None:
 def test_every_setting_has_an_option_with_its_meaning() -> None:
     text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "300", "NO_COLOR": "1"}).output
     assert all(setting.meaning.rstrip(".")[:60] in text for setting in SETTINGS.values())
-    assert "Sampling" in text and "--past-context" not in text and "--loud" in text
+    assert "Sampling" in text and "--loud" in text
     assert "Write a text." in text
 
 
@@ -99,7 +98,6 @@ def test_options_go_before_the_preset_and_the_preset_before_the_models_own() -> 
         ["--logit-bias", "=1"],
         ["--sampler", "top_k top_k"],
         ["--beams", "2", "--temperature", "1"],
-        ["--past-context", "--context", "roll", "--keep", "2"],
     ],
 )
 def test_what_cannot_be_is_refused(line: list[str]) -> None:

@@ -372,17 +372,3 @@ def test_a_run_of_0_steps_has_no_loss_and_one_without_checkpoints_says_so(tmp_pa
 def test_a_run_has_a_folder(run: Shell) -> None:
     refused = run("train", "stories", "out=")
     assert refused.code == 2 and "out is empty" in refused.err
-
-
-def test_a_key_of_the_previous_version_is_read_and_its_new_name_is_said(tmp_path: Path, run: Shell) -> None:
-    (tmp_path / "old.toml").write_text(
-        f'out = "{tmp_path / "a"}"\nsteps = 1\n[data]\npath = "stories:easy"\nbatch_size = 2\n'
-        "[model]\nn_layer = 1\nd_model = 16\nn_head = 2\ncontext_length = 16\n[optimizer]\ndecay = 0.05\n"
-        '[train]\ncompile = "no"\n'
-    )
-    done = run("train", tmp_path / "old.toml", "--plain", "train.bad=stop", "evaluation.sample=0")
-    assert done.code == 0, done.err
-    for line in ("optimizer.decay is now optimizer.weight_decay", "train.bad is now train.on_nonfinite"):
-        assert done.out.count(line) == 1
-    written = (tmp_path / "a" / "recipe.toml").read_text()
-    assert 'on_nonfinite = "stop"' in written and "weight_decay = 0.05" in written

@@ -121,7 +121,7 @@ def test_a_usage_error_is_reported_once(tmp_path: Path, changes: list[str], word
     assert (first[0], second[0]) == (2, 2)
     message = first[1] + second[1]
     assert message.count("pellucid: ") == 1 and "Traceback" not in message
-    wanted = {"stepz=3": "no key 'stepz'", "data.batch_size=5": "does not split into 2 ranks"}
+    wanted = {"stepz=3": "got 'stepz'", "data.batch_size=5": "does not split into 2 ranks"}
     assert wanted.get(changes[-1], "optimizer.lr is 0.001 on rank 0 and 0.002 on rank 1") in message
     assert not (tmp_path / "a" / "recipe.toml").exists()
 

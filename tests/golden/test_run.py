@@ -10,9 +10,8 @@ import pellucid
 from pellucid.formats.checkpoint_manifest import VERSION
 from pellucid.training.events import Stepped
 from pellucid.training.history.log import read
-from pellucid.training.resume import recipe_to_resume, resume
+from pellucid.training.resume import resume
 from pellucid.training.saving.run_folder import RunFolder, Status
-from pellucid.verification.runs.rebuild import PastRun
 from tests.golden.make_run import CHANGES, HALF, HERE, WHOLE
 from tests.training.small_run_folders import trained
 
@@ -41,17 +40,6 @@ def test_a_run_of_every_version_goes_on_to_the_same_figures(run: Path, tmp_path:
     assert [event.step for event in events if isinstance(event, Stepped)] == list(range(HALF + 1, WHOLE + 1))
     assert np.allclose(figures(folder.path / "log.jsonl"), right, rtol=CLOSE, atol=0)
     assert pellucid.load(folder.path / "model").config.n_layer == 1
-
-
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-def test_an_initialization_removed_from_an_old_recipe_is_that_of_its_time(run: Path, tmp_path: Path) -> None:
-    folder = RunFolder(shutil.copytree(run, tmp_path / "run"))
-    lines = (folder.path / "recipe.toml").read_text().splitlines()
-    kept = [line for line in lines if not line.startswith("initiali")]
-    assert len(kept) == len(lines) - 1
-    (folder.path / "recipe.toml").write_text("\n".join(kept))
-    for recipe in (recipe_to_resume(folder, []), PastRun(folder.path).recipe):
-        assert recipe.model["d_model"] < 256 and recipe.train.initialization == "gpt2"
 
 
 def test_a_run_is_what_it_was(tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ def unread() -> Model:
         ("temperature", lambda model: model.stream("a", temperature=-1)),
         ("seed", lambda model: model.generate("a", seed="x")),
         ("seed", lambda model: model.generate(["a", "b"], seed=[1, "x"])),
-        ("past_context", lambda model: model.generate("a", past_context="yes")),
         ("parse_special", lambda model: model.generate("a", parse_special=1)),
         ("prompt", lambda model: model.generate(5)),
         ("prompt", lambda model: model.generate(None)),
@@ -137,16 +136,6 @@ def test_what_does_not_fit_the_context_is_refused_with_what_would() -> None:
     assert len(model.generate("A").split()) == 15  # as many as fit
     assert len(model.generate("A", 50, context="crop").split()) == 50
     assert "".join(model.stream("A", 50, context="crop")) == model.generate("A", 50, context="crop")
-
-
-def test_the_names_of_an_earlier_version_are_read_with_a_line_about_the_new_ones() -> None:
-    model = pellucid.load("abcd")
-    with pytest.warns(FutureWarning, match="context='crop'"):
-        assert model.generate("A", 50, past_context=True) == model.generate("A", 50, context="crop")
-    free = model.generate([0], 5, 1.0, 1)
-    with pytest.warns(FutureWarning, match="stop_ids"):
-        stopped = list(model.generate_ids([0], 5, 1.0, 1, stop=[free[1]]))  # type: ignore[list-item]
-    assert stopped == free[: free.index(free[1]) + 1]
 
 
 # ---- a new model

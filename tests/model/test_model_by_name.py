@@ -72,7 +72,7 @@ def test_an_unknown_model_is_named_with_the_nearest() -> None:
         ('["A", "B", "C", "D"]', '["A", "B", "C", "D E"]', "words must be a list of"),
         ("[[1, 0], [0, 1], [0, 1], [1, 0]]", "[[true, false]]", "is not a table of numbers"),
         ("[weights]", "[[weights]]", "[weights] must be a table of names"),
-        ("d_model = 2", "d_model = 2\nd_heads = 1", "mine.toml, [config]: a config key must be one of"),
+        ("d_model = 2", "d_model = 2\nd_heads = 1", "mine.toml, [config]: a key of a config must be one of"),
     ],
 )
 def test_a_wrong_model_file_is_refused_with_the_reason(

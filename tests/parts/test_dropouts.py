@@ -126,7 +126,7 @@ def test_a_place_without_a_rate_is_left_alone() -> None:
     [
         ({"hidden": 1.0}, "a dropout rate is from 0 to below 1; hidden=1 would keep nothing"),
         ({"embedding": 1.5}, "a dropout rate is from 0 to below 1; embedding=1.5"),
-        ({"pattern": -0.1}, "pattern=-0.1 must be finite and not below 0"),
+        ({"pattern": -0.1}, "pattern must be a finite number ≥ 0, not -0.1"),
     ],
 )
 def test_a_rate_that_is_none_is_refused(rates: dict[str, Any], message: str) -> None:

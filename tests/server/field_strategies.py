@@ -1,50 +1,42 @@
 """Requests made of the table of fields: values that are accepted, values that are not, and any others.
 
-`list_cases` has both kinds of each type, at its bounds and one beyond; `draw_body` draws whole requests.
+`field_cases` has both kinds of each field, at its bounds and one beyond; `draw_body` draws whole requests.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, singledispatch
+from functools import cache
 from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 
 from pellucid.base.arguments import INT64, LARGEST_VOCABULARY
+from pellucid.base.schema import Field
 from pellucid.generation.settings.table import (
+    MOST_BIAS,
     MOST_BIASES,
+    MOST_SCHEMA,
     MOST_STOP_LENGTH,
     SETTINGS,
-    BiasSetting,
-    ChoiceSetting,
-    FlagSetting,
-    IntegerSetting,
-    NumberSetting,
-    SamplerListSetting,
-    SchemaSetting,
-    Setting,
-    TextListSetting,
-    TextSetting,
-    TokenListSetting,
+    SMALLEST_TEMPERATURE,
+    Biases,
+    Samplers,
+    Stops,
+    TokenId,
 )
-from pellucid.server.openai.fields import ALL, GENERATION, FieldEndpoint, get_fields
-from pellucid.server.openai.reading.field import (
-    ChoiceValue,
-    ContentValue,
-    Field,
-    FlagValue,
-    FormatValue,
-    IdsValue,
-    IntegerValue,
-    ListValue,
-    ObjectValue,
-    PromptValue,
-    SettingValue,
-    TextValue,
-    ValueType,
+from pellucid.server.openai.fields import (
+    ALL,
+    GENERATION,
+    MOST_INPUTS,
+    MOST_PARTS,
+    MOST_PROMPTS,
+    PART,
+    FieldEndpoint,
+    get_fields,
 )
+from pellucid.server.openai.reading.field import MOST_IDS, RequestField, RequestObject
 
 SMALLEST: dict[FieldEndpoint, dict[str, Any]] = {
     "completions": {"prompt": "A"},
@@ -102,104 +94,94 @@ def texts(longest: int, example: str = "A") -> Cases:
     return Cases(tuple(good), tuple(bad))
 
 
-def token_lists(longest: int, least: int = 0) -> Cases:
+def token_lists(longest: int) -> Cases:
     bad = ([True], [-1], [LARGEST_VOCABULARY], [1.0], ["1"], [[1]], [None], "1", "", {}, 0.5)
     good = ([1], [0, LARGEST_VOCABULARY - 1])
     if longest < 200_000:
         good, bad = (*good, [1] * longest), (*bad, [1] * (longest + 1))
-    return Cases((*good, []), bad) if least == 0 else Cases(good, (*bad, []))
+    return Cases((*good, []), bad)
 
 
-@singledispatch
-def setting_cases(setting: Setting) -> Cases:
-    raise NotImplementedError(setting)
+JSON_SCHEMA = SETTINGS["json_schema"]
 
 
-setting_cases.register(NumberSetting)(lambda s: numbers(s.least, s.most, s.smallest))
-setting_cases.register(IntegerSetting)(lambda s: integers(s.least, s.most))
-setting_cases.register(FlagSetting)(lambda s: list_cases(FlagValue()))
-setting_cases.register(ChoiceSetting)(lambda s: Cases(s.choices, ("", "x", 1, [], {})))
-setting_cases.register(TextSetting)(lambda s: texts(s.longest, s.example))
+def value_cases(row: RequestField) -> Cases:
+    """Returns values of a used field at its bounds and beyond them, and of other types."""
+    least, most = (int(bound) if abs(bound) < math.inf else 0 for bound in row.bounds)
+    if row.choices:
+        return Cases(tuple(row.choices), (*row.refusals, "", "x", "A" * 300, 1, True, [], {}))
+    if row.inner is not None:
+        return inner_cases(row, row.inner)
+    if row.words == JSON_SCHEMA.words:
+        found = texts(MOST_SCHEMA, JSON_SCHEMA.example)
+        bad = tuple(value for value in found.bad if value != {})
+        return Cases((*found.good, {"type": "integer"}, {}), (*bad, {"description": "A" * MOST_SCHEMA}))
+    if row.type is bool:
+        return Cases((True, False), (0, 1, 0.0, "true", "", [], {}))
+    if row.type is int:
+        return integers(least, most)
+    if row.type is float:
+        return numbers(*row.bounds, SMALLEST_TEMPERATURE if row.name == "temperature" else 0.0)
+    if row.type is str:
+        return texts(most, row.example or "A")
+    if row.type is Any:
+        return prompt_cases({"prompt": MOST_PROMPTS, "input": MOST_INPUTS}[row.name])
+    return token_lists(most) if row.type not in LISTS else LISTS[row.type](row)
 
 
-@setting_cases.register
-def _(setting: SchemaSetting) -> Cases:
-    found = texts(setting.longest, setting.example)
-    bad = tuple(value for value in found.bad if value != {})
-    return Cases((*found.good, {"type": "integer"}, {}), (*bad, {"description": "A" * setting.longest}))
+def stop_cases(row: Field) -> Cases:
+    good = (row.example, "A", [], ["A"] * 16, ["A" * MOST_STOP_LENGTH])
+    return Cases(good, (["A"] * 17, ["A" * (MOST_STOP_LENGTH + 1)], [""], "", [1], 1, {}))
 
 
-@setting_cases.register
-def _(setting: TextListSetting) -> Cases:
-    good = (setting.example, "A", [], ["A"] * setting.longest, ["A" * MOST_STOP_LENGTH])
-    return Cases(good, (["A"] * (setting.longest + 1), ["A" * (MOST_STOP_LENGTH + 1)], [""], "", [1], 1, {}))
-
-
-@setting_cases.register
-def _(setting: TokenListSetting) -> Cases:
-    return token_lists(setting.longest)
-
-
-@setting_cases.register
-def _(setting: BiasSetting) -> Cases:
-    good = ({"1": setting.most, "2": -setting.most}, {}, {str(id): 0 for id in range(MOST_BIASES)})
+def bias_cases(row: Field) -> Cases:
+    good = ({"1": MOST_BIAS, "2": -MOST_BIAS}, {}, {str(id): 0 for id in range(MOST_BIASES)})
     bad = (
-        {str(id): 0 for id in range(MOST_BIASES + 1)}, {"1": setting.most + 1}, {"1": True}, {"1": "1"},
+        {str(id): 0 for id in range(MOST_BIASES + 1)}, {"1": MOST_BIAS + 1}, {"1": True}, {"1": "1"},
         {"1": None}, {"a": 1}, {"1": 0, "01": 0}, {"-1": 0}, {"": 0}, {"٣": 0}, {str(10**400): 0}, [], 1, "1",
     )  # fmt: skip
     return Cases(good, bad)
 
 
-@setting_cases.register
-def _(setting: SamplerListSetting) -> Cases:
+def sampler_cases(row: Field) -> Cases:
     bad = (["x"], [{}], [{"kind": "min_p", "x": 1}], [{"kind": 1}], [1], [[]], 1)
-    one, most = setting.example[0], setting.longest
-    return Cases((setting.example, one, [one] * most, []), ("x", *bad, [one] * (most + 1)))
+    one, most = row.example[0], int(row.bounds[1])
+    return Cases((row.example, one, [one] * most, []), ("x", *bad, [one] * (most + 1)))
 
 
-@singledispatch
-def list_cases(type: ValueType) -> Cases:
-    """Returns values of a type at its bounds and beyond them, and of other types."""
-    raise NotImplementedError(type)
+LISTS: Mapping[Any, Callable[[Field], Cases]] = {
+    Stops: stop_cases,
+    Biases: bias_cases,
+    Samplers: sampler_cases,
+    list[TokenId]: lambda row: ids_cases(),
+}
 
 
-list_cases.register(SettingValue)(lambda type: setting_cases(SETTINGS[type.name]))
-list_cases.register(FlagValue)(lambda type: Cases((True, False), (0, 1, 0.0, "true", "", [], {})))
-list_cases.register(IntegerValue)(lambda type: integers(type.least, type.most))
-list_cases.register(TextValue)(lambda type: texts(type.longest))
-list_cases.register(ChoiceValue)(
-    lambda type: Cases(tuple(type.choices), (*type.refusals, "", "x", "A" * 300, 1, True, [], {}))
-)
-list_cases.register(IdsValue)(lambda type: token_lists(2**20, type.least))
+def ids_cases() -> Cases:
+    found = token_lists(MOST_IDS)
+    return Cases(found.good, (*found.bad, 1))
 
 
-@list_cases.register
-def _(type: PromptValue) -> Cases:
-    good = ("A", [1, 2], ["A", "B"], [[1], [2, 3]], ["A"] * type.most, *filter(None, HOSTILE))
-    bad = (
-        [],
-        ["A"] * (type.most + 1),
-        ["A", 1],
-        [1, "A"],
-        [[1], []],
-        [["A"]],
-        [[[1]]],
-        [None],
-        1,
-        0.5,
-        {},
-        True,
-    )
+def prompt_cases(most: int) -> Cases:
+    good = ("A", [1, 2], ["A", "B"], [[1], [2, 3]], ["A"] * most, *filter(None, HOSTILE))
+    bad = ([], ["A"] * (most + 1), ["A", 1], [1, "A"], [[1], []], [["A"]], [[[1]]], [None], 1, 0.5, {}, True)
     return Cases(good, (*bad, [-1], [LARGEST_VOCABULARY], [True], [0.5]))
 
 
-@list_cases.register
-def _(type: ObjectValue) -> Cases:
-    base = {
-        name: list_cases(row.type).good[0]
-        for name, row in type.fields.items()
-        if row.is_required and row.type
-    }
+def inner_cases(row: RequestField, inner: RequestObject) -> Cases:
+    """Returns cases of an object, of a list of objects, and of the two that are more than that."""
+    if row.name == "content":
+        parts = list_cases(object_cases(PART), 1, MOST_PARTS)
+        return Cases((*HOSTILE, *parts.good), tuple(one for one in parts.bad if not isinstance(one, str)))
+    if row.name == "response_format":
+        return format_cases(inner)
+    if row.type is inner:
+        return object_cases(inner)
+    return list_cases(object_cases(inner), *map(int, row.bounds))
+
+
+def object_cases(type: RequestObject) -> Cases:
+    base = {name: field_cases(row).good[0] for name, row in type.fields.items() if row.is_required}
     good, bad = [base], [[], "", "x", 1, True, {**base, "x": 1}, {**base, "": 1}]
     for name, row in type.fields.items():
         found = field_cases(row)
@@ -209,11 +191,10 @@ def _(type: ObjectValue) -> Cases:
     return Cases(tuple(good), tuple(bad))
 
 
-@list_cases.register
-def _(type: FormatValue) -> Cases:
+def format_cases(type: RequestObject) -> Cases:
     """Its fields go together in two ways only."""
-    schema = list_cases(type.fields["json_schema"].type or TextValue())
-    found = list_cases(ObjectValue(type.what, {"type": type.fields["type"]}))
+    schema = field_cases(type.fields["json_schema"])
+    found = object_cases(RequestObject(type.what, {"type": type.fields["type"]}))
     good = [{"type": "text"}, *({"type": "json_schema", "json_schema": value} for value in schema.good)]
     bad = [{"type": "json_schema", "json_schema": value} for value in schema.bad]
     return Cases(
@@ -221,24 +202,16 @@ def _(type: FormatValue) -> Cases:
     )
 
 
-@list_cases.register
-def _(type: ListValue) -> Cases:
-    inner = list_cases(type.of)
-    good = [[value] for value in inner.good] + [[inner.good[0]] * type.most]
-    bad = [[value] for value in inner.bad] + [[inner.good[0]] * (type.most + 1), [None], "", 1, {}]
-    return Cases(tuple(good), (*bad, *([[]] if type.least else ())))
+def list_cases(inner: Cases, least: int, most: int) -> Cases:
+    good = [[value] for value in inner.good] + [[inner.good[0]] * most]
+    bad = [[value] for value in inner.bad] + [[inner.good[0]] * (most + 1), [None], "", 1, {}]
+    return Cases(tuple(good), (*bad, *([[]] if least else ())))
 
 
-@list_cases.register
-def _(type: ContentValue) -> Cases:
-    parts = list_cases(type.parts)
-    return Cases((*HOSTILE, *parts.good), tuple(value for value in parts.bad if not isinstance(value, str)))
-
-
-def field_cases(row: Field) -> Cases:
+def field_cases(row: RequestField) -> Cases:
     """Returns values with which a field is accepted and refused; null is not among them."""
-    if row.type is not None:
-        return list_cases(row.type)
+    if row.fate == "used":
+        return value_cases(row)
     junk = ("x", 17, 0.25, True, ["x"], {"x": 1})
     if row.fate == "ignored":
         return Cases(junk, ())

@@ -56,7 +56,7 @@ def test_a_mask_that_shows_the_targets_is_warned_of(tmp_path: Path) -> None:
         ({"recipe": 5}, UsageError, "recipe must be"),
         ({"recipe": "storeis"}, ConfigError, "'stories"),
         ({"stesp": 5}, ConfigError, "'steps"),
-        ({"steps": "many"}, ConfigError, "steps must be an integer"),
+        ({"steps": "many"}, ConfigError, "steps must be a whole number"),
         ({"steps": None}, UsageError, "steps must be"),
         ({"optimizer": {"lr": object()}}, UsageError, "optimizer.lr must be"),
         ({"steps": -1}, ConfigError, "steps=-1"),

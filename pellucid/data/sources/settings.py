@@ -2,10 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
+from pellucid.base.arguments import LARGEST_VOCABULARY
 from pellucid.base.errors import ConfigError
 from pellucid.base.formatting import pluralize
-from pellucid.text.corpus.bad_files import STOP
+from pellucid.base.schema import OneOf, Range
+from pellucid.text.corpus.bad_files import CHOICES, STOP
 
 Paths = str | tuple[str, ...]
 ROWS = ("windows", "packed", "padded", "streams")
@@ -25,7 +28,7 @@ class DataSettings:
     """Where one document ends: `file`, `line`, `paragraph`, `separator=TEXT` or `jsonl`. Documents are
     separated by an end token; `rows` decides whether they see each other.
     Example: paragraph"""
-    rows: str = "windows"
+    rows: Annotated[str, OneOf(*ROWS)] = "windows"
     """How tokens are cut into rows. `windows`: the next context_length tokens, wherever documents end, so
     that a document sees the end of the one before it in its row. `packed`: whole documents one after the
     other; attention is masked so that none sees another, and positions restart in each. `padded`: one
@@ -36,7 +39,7 @@ class DataSettings:
     """Sampling weights of the texts in `path`, one each: every row is drawn from one of them. Empty: all
     texts are read as one, each token once in an epoch.
     Example: [0.7, 0.3]"""
-    on_bad_file: str = STOP
+    on_bad_file: Annotated[str, OneOf(*CHOICES)] = STOP
     """What a file does that cannot be read as text. `stop` refuses the run and lists all such files; `skip`
     omits them; `replace` puts U+FFFD for bytes that are not UTF-8, and counts them.
     Example: skip"""
@@ -44,22 +47,26 @@ class DataSettings:
     """A kind of tokenizer to train on the text, or a folder with one. Empty: the tokenizer that the text
     brings along, or else `bpe`.
     Example: characters"""
-    vocab_size: int = 0
+    vocab_size: Annotated[int, Range(0, LARGEST_VOCABULARY)] = 0
     """Number of tokens of a tokenizer that is trained. 0: chosen from the size of the text.
     Example: 8192"""
-    epochs: int = 0
+    epochs: Annotated[int, Range(0, 2**20)] = 0
     """Length of the run in passes over the training data, instead of `steps`. 0: `steps` decides. The steps
     are computed when the text is encoded, and written into the run's recipe.
     Example: 3"""
-    batch_size: int = 32
+    batch_size: Annotated[int, Range(1, 2**24)] = 32
     """Rows of one optimizer step, on all processes together.
     Example: 64"""
-    validation: float | str = 0.1
+    validation: Annotated[float, Range(0, 0.9)] | str = 0.1
     """Fraction held out for the validation loss, or the path of another text. Of
     few documents, the end of each is held out.
     Example: 0.05"""
 
     def __post_init__(self) -> None:
+        if not self.path:
+            raise ConfigError("data.path names no text: give a path, or a list of paths.")
+        if not isinstance(self.path, str) and len(self.path) == 1:
+            object.__setattr__(self, "path", self.path[0])
         weights, count = self.mixture_weights, len(self.paths)
         if not weights:
             return

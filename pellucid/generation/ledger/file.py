@@ -5,6 +5,7 @@ with as many digits as they need to be read back exactly; an infinite one is the
 """
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Mapping
@@ -12,7 +13,6 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
-from pellucid.base import strict
 from pellucid.base.errors import FileError
 from pellucid.base.files import (
     UNPAIRED,
@@ -26,6 +26,7 @@ from pellucid.base.files import (
     read_bytes,
     validating,
 )
+from pellucid.base.schema import fields_of, fields_with, read, to_field
 from pellucid.generation.ledger.content import LedgerRecord
 from pellucid.generation.ledger.entry import (
     FATES,
@@ -123,14 +124,15 @@ def read_ledger(path: Path, kind: type[Record] = LedgerRecord) -> Record:  # typ
 def _read(kind: Any, value: Any, name: str) -> Any:
     """Returns a value of the type that a field has."""
     if kind is Sampling:
-        return Sampling.read(value, name, path=name, error=Damaged)
+        return Sampling.read(value, name, error=Damaged)
     if dataclasses.is_dataclass(kind):
         assert isinstance(kind, type)
         if kind in _ROWS:
             names = [entry.name for entry in dataclasses.fields(kind)]
             need(isinstance(value, list) and len(value) == len(names), f"{name} is not {', '.join(names)}")
             value = dict(zip(names, value, strict=True))
-        return strict.read(kind, value, name, path=name, error=Damaged, convert=_convert)
+        readers = {field.name: functools.partial(_read, field.type) for field in fields_of(kind)}
+        return read(fields_with(kind, readers), value, name, kind, path=name, error=Damaged)
     origin, inner = get_origin(kind), get_args(kind)
     if origin is tuple and dataclasses.is_dataclass(inner[0]):
         need(isinstance(value, list), f"{name} is not a list")
@@ -145,11 +147,7 @@ def _read(kind: Any, value: Any, name: str) -> Any:
         if isinstance(value, str) and value in _INFINITE:
             return _INFINITE[value]
         need(not isinstance(value, float) or math.isfinite(value), f"{name} is {value!r}, which is not JSON")
-    return strict.check_value(kind, value, name, Damaged)
-
-
-def _convert(field: "dataclasses.Field[Any]", value: Any, name: str) -> Any:
-    return _read(field.type, value, name)
+    return to_field(kind).read(value, name, error=Damaged)
 
 
 def _read_key(kind: Any, key: str, name: str) -> Any:

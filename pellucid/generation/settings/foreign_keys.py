@@ -67,7 +67,7 @@ def read_generation(settings: Mapping[str, Any], without: Collection[str] = ()) 
     for name, value in _translate(settings).items():
         if name not in without:
             try:
-                found[name] = SETTINGS[name].read(name, value)
+                found[name] = SETTINGS[name].read(value)
             except UsageError as refusal:
                 raise FileError(
                     f"the model's own generation settings cannot be: {str(refusal).rstrip('.')}. "

@@ -1,6 +1,5 @@
 """The keywords of `Model`'s generation methods, declared once: every key of `Sampling`, and how to run it."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -61,8 +60,6 @@ class GenerationOptions(SamplingOptions, total=False):
     """Whether tokens are proposed from what stands in the text already."""
     draft_tokens: int
     """Tokens that are proposed at a time."""
-    past_context: bool
-    """The former name of context="crop"."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def read_options(model: "Model", given: Mapping[str, Any]) -> GenerationCall:
     in the model's own files. A keyword that is None is not given."""
     from pellucid.generation.settings.resolve import resolve_sampling
 
-    rest = _rename_stop({key: value for key, value in given.items() if value is not None})
+    rest = {key: value for key, value in given.items() if value is not None}
     sampling, preset = rest.pop("sampling", None), rest.pop("preset", None)
     parse_special = check_bool("parse_special", rest.pop("parse_special", False))
     engine = read_engine_options(model, {key: rest.pop(key) for key in RUN_KEYS if key in rest})
@@ -99,20 +96,6 @@ def own_settings(pretrained: Pretrained) -> dict[str, Any]:
     """Returns the generation settings of the model's files, without the tokens that end a text: those are
     `Pretrained.eos_ids`, which the engine is given."""
     return {key: value for key, value in pretrained.generation.items() if key != "eos_token_id"}
-
-
-def _rename_stop(given: dict[str, Any]) -> dict[str, Any]:
-    """Reads ids in `stop`, as an earlier version had them; this is the last one that does."""
-    stop = given.get("stop")
-    if (
-        not isinstance(stop, list | tuple | set | frozenset)
-        or not stop
-        or not all(type(id) is int for id in stop)
-    ):
-        return given
-    warnings.warn("ids in stop are now stop_ids; stop are texts.", FutureWarning, stacklevel=4)
-    rest = {key: value for key, value in given.items() if key != "stop"}
-    return {"stop_ids": tuple(stop)} | rest
 
 
 def _read_sampling(sampling: Any, preset: Any) -> dict[str, Any]:

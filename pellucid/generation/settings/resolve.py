@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pellucid.base.errors import UsageError, unknown
 from pellucid.generation.settings.conflicts import drop_conflicts
 from pellucid.generation.settings.foreign_keys import read_generation
-from pellucid.generation.settings.sampling import DEFAULTS, Sampling, check_table
+from pellucid.generation.settings.sampling import DEFAULTS, Sampling, read_settings
 from pellucid.generation.settings.table import SETTINGS
 
 
@@ -58,8 +58,8 @@ def resolve_sampling(
     Sampling(temperature=0.6)
     """
     chosen = find_preset(preset).settings if preset is not None else {}
-    table = check_table(given or {}, "the sampling settings")
-    asked = {name: SETTINGS[name].read(name, value) for name, value in {**chosen, **table}.items()}
+    table = read_settings(given or {})
+    asked = {**chosen, **table}
     own = drop_conflicts(read_generation(generation or {}, without=asked), asked, DEFAULTS)
     origins = (
         dict.fromkeys(own, "model") | dict.fromkeys(chosen, f"preset {preset}") | dict.fromkeys(table, origin)

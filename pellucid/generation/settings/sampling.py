@@ -4,18 +4,17 @@ The fields that carry the name of a file in `parts/samplers/` are the settings o
 without a field of its own is given in `samplers`. `generation/settings/table.py` says what each may be.
 
 A setting has one name. The names that other libraries have for one are refused with the name here, and what
-to write; `past_context`, the name of an earlier version, is read with a warning.
+to write.
 """
 
 import dataclasses
-import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from pellucid.base.arguments import check_bool, check_int, check_list, check_one_of, check_type
+from pellucid.base.arguments import check_int, check_list, check_one_of, check_type
 from pellucid.base.errors import TokenError, UsageError
-from pellucid.base.strict import check_keys
+from pellucid.base.schema import read
 from pellucid.generation.settings.conflicts import drop_conflicts, find_conflicts
 from pellucid.generation.settings.foreign_keys import read_generation, suggest_key
 from pellucid.generation.settings.table import CONTEXT_RULES as CONTEXT_RULES
@@ -64,7 +63,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name, setting in SETTINGS.items():
-            object.__setattr__(self, name, setting.read(name, getattr(self, name)))
+            object.__setattr__(self, name, setting.read(getattr(self, name)))
         for conflict in find_conflicts(self):
             raise UsageError(conflict.message)
 
@@ -78,23 +77,18 @@ class Sampling:
         return [name for name, default in DEFAULTS.items() if getattr(self, name) != default]
 
     @classmethod
-    def read(
-        cls,
-        table: Any,
-        what: str = "the sampling settings",
-        *,
-        path: str = "",
-        error: type[Exception] = UsageError,
-    ) -> Self:
-        """Returns the settings of a table; an unknown key or an impossible value is refused.
-
-        `what` names the table in messages, `path` is the key under which it stands.
+    def read(cls, table: Any, path: str = "", *, error: type[Exception] = UsageError) -> Self:
+        """Returns the settings of a table, which stands under the key `path`; an unknown key or an impossible
+        value is refused.
 
         >>> Sampling.read({"temperature": 1, "logit_bias": {"262": -2}})
         Sampling(temperature=1.0, logit_bias={262: -2.0})
         """
+        if isinstance(table, cls):
+            return table
+        found = read_settings(table, path, error)
         try:
-            return cls(**check_table(table, what))
+            return cls(**found)
         except UsageError as refusal:
             raise error(f"{path}.{refusal}" if path else str(refusal)) from None
 
@@ -117,7 +111,7 @@ class Sampling:
         """
         if isinstance(other, Sampling):
             return dataclasses.replace(self, **{name: getattr(other, name) for name in other.given})
-        return dataclasses.replace(self, **check_table(other, "the sampling settings"))
+        return dataclasses.replace(self, **read_settings(other))
 
     def to_dict(self, always: Collection[str] = ()) -> dict[str, Any]:
         """Returns what differs from the default, and the settings named in `always`, as JSON and TOML write
@@ -148,24 +142,10 @@ DEFAULTS: dict[str, Any] = {
 """The default of each setting."""
 
 
-def check_table(table: Any, what: str) -> dict[str, Any]:
-    """Returns a table of settings under their names here; the record checks the values."""
-    if not isinstance(table, Mapping):
-        check_keys(table, SETTINGS, what, error=UsageError)
-    result = _replace_past_context(dict(table))
-    for key in result.keys() - SETTINGS.keys():
-        if hint := suggest_key(key, result[key]):
-            raise UsageError(hint)
-    check_keys(result, SETTINGS, what, error=UsageError)
-    return result
-
-
-def _replace_past_context(table: dict[str, Any]) -> dict[str, Any]:
-    """Reads the key of an earlier version; this is the last one that does."""
-    if "past_context" not in table:
-        return table
-    if "context" in table:
-        raise UsageError("past_context is now context, and both are set: omit past_context.")
-    rule = "crop" if check_bool("past_context", table.pop("past_context")) else "refuse"
-    warnings.warn(f"past_context is now context={rule!r}.", FutureWarning, stacklevel=5)
-    return table | {"context": rule}
+def read_settings(table: Any, path: str = "", error: type[Exception] = UsageError) -> dict[str, Any]:
+    """Returns the settings of a table by their names here, as the record holds them."""
+    what = path or "the sampling settings"
+    for key, value in table.items() if isinstance(table, Mapping) else ():
+        if key not in SETTINGS and (hint := suggest_key(key, value)):
+            raise error(hint)
+    return read(SETTINGS.values(), table, what, path=path, error=error)

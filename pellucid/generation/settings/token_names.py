@@ -5,7 +5,8 @@ from typing import Any
 
 from pellucid.base.errors import TokenError, UsageError, show
 from pellucid.base.formatting import pluralize
-from pellucid.generation.settings.table import SETTINGS, BiasSetting, TokenListSetting, is_id
+from pellucid.base.schema import is_id
+from pellucid.generation.settings.table import SETTINGS, Biases, Tokens
 from pellucid.text.tokenizer import Tokenizer
 
 
@@ -17,10 +18,10 @@ def resolve_tokens(tokenizer: Tokenizer | None, table: Mapping[str, Any]) -> dic
     """
     found = dict(table)
     for name, value in table.items():
-        setting = SETTINGS.get(name)
-        if isinstance(setting, BiasSetting) and isinstance(value, Mapping):
+        kind = SETTINGS[name].type if name in SETTINGS else None
+        if kind == Biases and isinstance(value, Mapping):
             found[name] = {find_token(tokenizer, name, token): bias for token, bias in value.items()}
-        elif isinstance(setting, TokenListSetting) and isinstance(value, list | tuple | str):
+        elif kind == Tokens and isinstance(value, list | tuple | str):
             tokens = [value] if isinstance(value, str) else value
             if name == "forced_tokens":
                 found[name] = [id for token in tokens for id in _find(tokenizer, name, token)]

@@ -35,9 +35,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.base import strict
 from pellucid.base.errors import ConfigError, FileError, did_you_mean
 from pellucid.base.files import read_text
+from pellucid.base.schema import fields_of, read
 from pellucid.base.toml import parse_toml
 
 SECTIONS = (
@@ -156,23 +156,13 @@ def _read_head(path: Path, table: dict[str, Any]) -> Head:
         sheets = table.get("sheet", [])
         if isinstance(sheets, dict):
             sheets = [sheets]
-        table["sheet"] = [strict.read(SheetHead, given, "a sheet") for given in sheets]
-        if "transfer" in table:
-            table["transfer"] = strict.read(TransferHead, table["transfer"], "transfer")
-        head = strict.read(Head, table, "the head", convert=_keep_read)
+        head = read(fields_of(Head), table | {"sheet": sheets}, "the head", Head, error=ConfigError)
     except ConfigError as error:
         raise FileError(f"{path}: {error}") from None
     names = [sheet.name for sheet in head.sheet]
     if not names or len(set(names)) < len(names):
         raise FileError(f"{path}: a lesson has at least one sheet, and several have different names.")
     return head
-
-
-def _keep_read(field: Any, value: Any, name: str) -> Any:
-    """Returns the parts of the head that are already read."""
-    if field.name == "sheet":
-        return tuple(value)
-    return value if field.name == "transfer" else NotImplemented
 
 
 def _split_sections(path: Path, body: str, first: int) -> Iterator[PageSection]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pellucid.base import strict
 from pellucid.base.errors import FileError, UsageError, show, unknown
 from pellucid.base.files import (
     Damaged,
@@ -27,6 +26,7 @@ from pellucid.base.files import (
     read_text,
     validating,
 )
+from pellucid.base.schema import fields_of, fields_with, read, to_field
 from pellucid.explanation.rule import ARITY, Rule, RuleCall, find_keys, is_call
 from pellucid.learning.sheets.blanks import fill_blanks, read_blanks
 from pellucid.learning.sheets.data_line import AGAIN, MARK, MOST_BYTES, read_data_line, write_data_line
@@ -268,25 +268,21 @@ def from_json(data: Any, path: Path = Path("the sheet")) -> Sheet:
     found = check_format(path, data, "sheet", FORMAT, VERSION)
     with validating(path):
         content = {key: value for key, value in found.items() if key not in ("format", "version")}
-        sheet = strict.read(Sheet, content, "the sheet", error=Damaged, convert=_read_field)
+        sheet = read(fields_with(Sheet, _READERS), content, "the sheet", Sheet, error=Damaged)
         _check(sheet)
         return sheet
 
 
-def _read_field(field: "dataclasses.Field[Any]", value: Any, name: str) -> Any:
-    return _READERS[field.name](value) if field.name in _READERS else NotImplemented
-
-
-def _read_given(value: Any) -> dict[str, Given]:
+def _read_given(value: Any, path: str) -> dict[str, Given]:
     made = {}
-    for key, entry in _need_table(value, "given").items():
+    for key, entry in _need_table(value, path).items():
         what = f"given {show(key)}"
-        made[key] = strict.read(Given, entry, what, path=what, error=Damaged)
+        made[key] = read(fields_of(Given), entry, what, Given, path=what, error=Damaged)
     return made
 
 
-def _read_boxes(value: Any) -> tuple[Box, ...]:
-    need(isinstance(value, list), "'boxes' is not a list")
+def _read_boxes(value: Any, path: str) -> tuple[Box, ...]:
+    need(isinstance(value, list), f"{path!r} is not a list")
     need(len(value) <= MOST_BOXES, f"it has {len(value):,} boxes; the limit is {MOST_BOXES:,}")
     reader = _RuleReader()
     return tuple(_read_box(entry, i, reader) for i, entry in enumerate(value))
@@ -299,18 +295,20 @@ def _read_box(entry: Any, i: int, reader: "_RuleReader") -> Box:
     )
     what = f"box {show(entry['key'])}"
 
-    def convert(field: "dataclasses.Field[Any]", value: Any, name: str) -> Any:
-        if field.name == "rule":
-            return reader.read(value, what)
-        if field.name == "shown":
-            is_shown = isinstance(value, str) and (value == "" or _is_number(value))
-            need(is_shown, f"{what}: what is shown, {show(value)}, is not a finite number")
-        if field.name == "mistakes":
-            table = _need_table(value, f"mistakes of {what}")
-            return {name: reader.read(rule, f"{what}: mistake {show(name)}") for name, rule in table.items()}
-        return NotImplemented
+    def read_shown(value: Any, path: str) -> str:
+        is_shown = isinstance(value, str) and (value == "" or _is_number(value))
+        need(is_shown, f"{what}: what is shown, {show(value)}, is not a finite number")
+        return str(value)
 
-    return strict.read(Box, entry, what, path=what, error=Damaged, convert=convert)
+    def read_mistakes(value: Any, path: str) -> dict[str, Rule]:
+        table = _need_table(value, f"mistakes of {what}")
+        return {name: reader.read(rule, f"{what}: mistake {show(name)}") for name, rule in table.items()}
+
+    def read_rule(value: Any, path: str) -> Rule:
+        return reader.read(value, what)
+
+    fields = fields_with(Box, {"rule": read_rule, "shown": read_shown, "mistakes": read_mistakes})
+    return read(fields, entry, what, Box, path=what, error=Damaged)
 
 
 class _RuleReader:
@@ -346,24 +344,22 @@ class _RuleReader:
         return RuleCall(function, tuple(inner))
 
 
-def _read_checks(value: Any) -> tuple[SumCheck, ...]:
-    need(isinstance(value, list), "'checks' is not a list")
+def _read_checks(value: Any, path: str) -> tuple[SumCheck, ...]:
+    need(isinstance(value, list), f"{path!r} is not a list")
     return tuple(
-        strict.read(SumCheck, entry, f"check {i + 1}", path=f"check {i + 1}", error=Damaged)
+        read(fields_of(SumCheck), entry, f"check {i + 1}", SumCheck, path=f"check {i + 1}", error=Damaged)
         for i, entry in enumerate(value)
     )
 
 
-def _read_labels(value: Any) -> dict[str, tuple[str, ...]]:
-    table = _need_table(value, "labels")
-    texts = tuple[str, ...]
-    return {
-        axis: strict.check_value(texts, entry, f"labels.{axis}", Damaged) for axis, entry in table.items()
-    }
+def _read_labels(value: Any, path: str) -> dict[str, tuple[str, ...]]:
+    table = _need_table(value, path)
+    texts = to_field(tuple[str, ...])
+    return {axis: texts.read(entry, f"{path}.{axis}", error=Damaged) for axis, entry in table.items()}
 
 
-def _read_answers(value: Any) -> dict[str, str]:
-    table = _need_table(value, "answers")
+def _read_answers(value: Any, path: str) -> dict[str, str]:
+    table = _need_table(value, path)
     for key, answer in table.items():
         short = isinstance(answer, str) and len(answer) <= LONGEST_ANSWER
         need(short, f"the answer of box {show(key)} is not a text of at most {LONGEST_ANSWER} letters")
@@ -379,13 +375,13 @@ def _need_table(value: Any, what: str) -> Mapping[str, Any]:
     return dict(value)
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
+_READERS: dict[str, Callable[[Any, str], Any]] = {
     "given": _read_given,
     "boxes": _read_boxes,
     "checks": _read_checks,
     "labels": _read_labels,
     "answers": _read_answers,
-    "source": lambda value: _need_table(value, "source"),
+    "source": lambda value, path: _need_table(value, path),
 }
 
 

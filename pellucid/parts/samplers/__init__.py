@@ -4,17 +4,19 @@ The scores of the first sampler are the model's logits; a removed token has the 
 sampler is written once, as steps of named operations, and runs on rows of logits in torch and on a tape.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeAlias
 
-from pellucid.base.arguments import INT64
-from pellucid.base.errors import ConfigError, show
+from pellucid.base.errors import ConfigError
+from pellucid.base.schema import Range
 from pellucid.parts import Part
 
 if TYPE_CHECKING:  # the options of a command are made from this module, and its help needs no arrays
     import numpy as np
 
+TokenId = Annotated[int, Range(0)]
+Bias = Annotated[float, Range(-1e300, 1e300)]
 Table: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Steps = Callable[..., Any]
 """`t(name, operation, *values, **numbers)` computes one step and returns its value. The operations are those
@@ -73,30 +75,6 @@ class Sampler(Part):
     def token_ids(self) -> Iterable[int]:
         """The token ids among the settings, which must be in the vocabulary."""
         return ()
-
-
-def read_ids(given: Any) -> tuple[int, ...]:
-    """Returns token ids as a tuple; anything else is refused."""
-    if isinstance(given, list | tuple) and all(map(_is_id, given)):
-        return tuple(given)
-    raise ConfigError(f"token ids must be a list of whole numbers ≥ 0; got {show(given)}.")
-
-
-def read_bias(given: Any) -> dict[int, float]:
-    """Returns a number for each of some token ids; in JSON the ids are texts."""
-    if isinstance(given, Mapping):
-        read = {int(id) if isinstance(id, str) and id.isdecimal() else id: bias for id, bias in given.items()}
-        if all(map(_is_id, read)) and all(_is_number(bias) for bias in read.values()):
-            return {id: float(bias) for id, bias in read.items()}
-    raise ConfigError(f"a bias must be a table of finite numbers by token id; got {show(given)}.")
-
-
-def _is_id(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= INT64[1]
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e300
 
 
 def mark_tokens(ids: Any, vocab_size: int) -> Table:

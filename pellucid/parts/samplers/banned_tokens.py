@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pellucid.parts.samplers import Sampler, Steps, TextLike, mark_tokens, read_ids
+from pellucid.parts.samplers import Sampler, Steps, TextLike, TokenId, mark_tokens
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class BannedTokens(Sampler):
     source: ClassVar[str] = "transformers, NoBadWordsLogitsProcessor"
     order: ClassVar[int] = 50
 
-    banned_tokens: tuple[int, ...] = field(metadata={"example": (0, 1), "read": read_ids})
+    banned_tokens: tuple[TokenId, ...] = field(metadata={"example": (0, 1)})
     """Token ids.
     Example: [0, 1]"""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pellucid.parts.samplers import Sampler, Steps, TextLike, mark_tokens, read_ids
+from pellucid.parts.samplers import Sampler, Steps, TextLike, TokenId, mark_tokens
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class ForcedTokens(Sampler):
     source: ClassVar[str] = "transformers, ForcedBOSTokenLogitsProcessor"
     order: ClassVar[int] = 70
 
-    forced_tokens: tuple[int, ...] = field(metadata={"example": (5, 2), "read": read_ids})
+    forced_tokens: tuple[TokenId, ...] = field(metadata={"example": (5, 2)})
     """Token ids, in order.
     Example: [5, 2]"""
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pellucid.parts.samplers import Sampler, Steps, TextLike, read_bias
+from pellucid.parts.samplers import Bias, Sampler, Steps, TextLike, TokenId
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class LogitBias(Sampler):
     source: ClassVar[str] = "OpenAI API reference, logit_bias"
     order: ClassVar[int] = 40
 
-    logit_bias: Mapping[int, float] = field(metadata={"example": {11: -2.5}, "read": read_bias})
+    logit_bias: Mapping[TokenId, Bias] = field(metadata={"example": {11: -2.5}})
     """b, by token id; the other tokens have 0.
     Example: { 11 = -2.5 }"""
 

@@ -72,12 +72,12 @@ class QuestionWorker:
     def _computes_long(self, asked: QuestionLine) -> bool:
         """Returns whether a question computes by its nature, or is about a trace that must be computed
         again."""
-        from pellucid.server.explorer.question import get_method, read_signature
+        from pellucid.server.explorer.question import get_method, is_looked_up, read_signature
 
         if asked.name not in list_questions():
             return False
         known = read_signature(find_question(asked.name).answer)
-        traces = [asked.parameters.get(parameter.name) for parameter in known if parameter.is_looked_up]
+        traces = [asked.parameters.get(parameter.name) for parameter in known if is_looked_up(parameter)]
         return get_method(asked.name) == "POST" or any(map(self.session.must_compute, traces))
 
     def _answer_all(self, waiting: "queue.Queue[QuestionLine]") -> None:

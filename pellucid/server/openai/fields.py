@@ -16,26 +16,25 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
+from pellucid.base.errors import UsageError
+from pellucid.base.schema import REQUIRED, Field
 from pellucid.generation.settings.foreign_keys import ALWAYS, BEAMS, EXPLANATIONS, HABITS, SAMPLED
 from pellucid.generation.settings.sampling import DEFAULTS
-from pellucid.generation.settings.table import SETTINGS
+from pellucid.generation.settings.table import SETTINGS, TokenId
 from pellucid.server.http.limits import RequestError
 from pellucid.server.openai.reading.field import (
-    ChoiceValue,
-    ContentValue,
-    Field,
-    Fields,
-    FlagValue,
-    FormatValue,
-    IdsValue,
-    IntegerValue,
-    ListValue,
-    ObjectValue,
-    PromptValue,
-    SettingValue,
-    TextValue,
+    MOST_CHARACTERS,
+    MOST_IDS,
+    RequestField,
+    RequestFields,
+    RequestObject,
+    describe_prompts,
     index_fields,
+    list_of,
+    read_content,
+    read_format,
     read_object,
+    read_prompts,
 )
 
 FieldEndpoint = Literal["completions", "chat", "embeddings", "tokenize", "detokenize"]
@@ -71,107 +70,132 @@ class FieldRow(NamedTuple):
     """A field of the endpoints that have it."""
 
     endpoints: tuple[FieldEndpoint, ...]
-    field: Field
+    field: RequestField
+
+
+def field(name: str, meaning: str, type: Any = None, **more: Any) -> RequestField:
+    """Returns a field; a text is as long as a body holds, and an object in it is its inner one."""
+    if type is str and "most" not in more and "choices" not in more:
+        more |= {"most": MOST_CHARACTERS, "words": "a text"}
+    if isinstance(type, RequestObject):
+        more |= {"inner": type, "words": "an object"}
+    return RequestField(name, type, meaning=meaning, **more)
 
 
 def use(endpoints: tuple[FieldEndpoint, ...], name: str, type: Any, why: str, **more: Any) -> FieldRow:
     """Returns the row of a field that is used."""
-    return FieldRow(endpoints, Field(name, why, type, **more))
+    return FieldRow(endpoints, field(name, why, type, **more))
+
+
+def use_setting(endpoints: tuple[FieldEndpoint, ...], name: str, setting: str, **more: Any) -> FieldRow:
+    """Returns the row of a field that gives a setting of `Sampling`, whose table says what it may be."""
+    row = SETTINGS[setting]
+    same = {
+        key: getattr(row, key) for key in ("least", "most", "choices", "single", "words", "example", "then")
+    }
+    return use(endpoints, name, row.type, **{"why": row.meaning, "setting": setting} | same | more)
 
 
 def ignore(endpoints: tuple[FieldEndpoint, ...], name: str, why: str) -> FieldRow:
     """Returns the row of a field that changes nothing; its value may be anything."""
-    return FieldRow(endpoints, Field(name, why, fate="ignored"))
+    return FieldRow(endpoints, field(name, why, fate="ignored"))
 
 
 def refuse(endpoints: tuple[FieldEndpoint, ...], name: str, why: str, *neutral: Any, **more: Any) -> FieldRow:
     """Returns the row of a field that is refused unless its value is null or one of the neutral ones."""
-    return FieldRow(endpoints, Field(name, why, fate="refused", neutral=neutral, **more))
+    return FieldRow(endpoints, field(name, why, fate="refused", neutral=neutral, **more))
 
 
 # ---- objects in a request
 
 NO_TOOLS = "The server calls no tools: describe them in a message, and read the answer's text."
+IN_CONTENT = "The chat template reads the content: write it there."
 NO_MEDIA = "The server reads text only, and fetches no address: send the text."
 CACHING = "Caching changes what a request costs, not its answer."
 PART_FIELDS = index_fields(
-    Field(
+    field(
         "type",
         "What the part is.",
-        ChoiceValue(
-            {"text": "text"},
-            {
-                **dict.fromkeys(("image_url", "input_image", "input_audio", "file"), NO_MEDIA),
-                "refusal": "The server makes no refusals: send its words as a part of the type text.",
-            },
-        ),
-        is_required=True,
+        str,
+        choices=("text",),
+        refusals={
+            **dict.fromkeys(("image_url", "input_image", "input_audio", "file"), NO_MEDIA),
+            "refusal": "The server makes no refusals: send its words as a part of the type text.",
+        },
+        default=REQUIRED,
     ),
-    Field("text", "The words of the part.", TextValue(), is_required=True),
-    Field("refusal", "The server makes no refusals: send a text.", fate="refused", neutral=("",)),
-    *(Field(name, NO_MEDIA, fate="refused") for name in ("image_url", "input_audio", "file")),
-    *(Field(name, CACHING, fate="ignored") for name in ("prompt_cache_breakpoint", "cache_control")),
+    field("text", "The words of the part.", str, default=REQUIRED),
+    field("refusal", "The server makes no refusals: send a text.", fate="refused", neutral=("",)),
+    *(field(name, NO_MEDIA, fate="refused") for name in ("image_url", "input_audio", "file")),
+    *(field(name, CACHING, fate="ignored") for name in ("prompt_cache_breakpoint", "cache_control")),
 )
+PART = RequestObject("a part of a message", PART_FIELDS)
+PARTS = Field("", list_of(PART), least=1, most=MOST_PARTS)
 MESSAGE_FIELDS = index_fields(
-    Field(
+    field(
         "role",
         "Who says it; developer is what OpenAI now calls system.",
-        ChoiceValue(
-            {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"},
-            dict.fromkeys(("tool", "function"), NO_TOOLS),
-        ),
-        is_required=True,
+        str,
+        choices={"system": "system", "developer": "system", "user": "user", "assistant": "assistant"},
+        refusals=dict.fromkeys(("tool", "function"), NO_TOOLS),
+        default=REQUIRED,
     ),
-    Field(
+    field(
         "content",
         "What is said; the texts of several parts are joined with a newline.",
-        ContentValue(ListValue(ObjectValue("a part of a message", PART_FIELDS), 1, MOST_PARTS)),
-        is_required=True,
+        Any,
+        then=read_content(PARTS),
+        inner=PART,
+        words=f"a text, or a list of 1 to {MOST_PARTS:,} parts",
+        default=REQUIRED,
     ),
-    Field("name", "The chat template reads the role and the content.", fate="ignored"),
-    Field("annotations", "They are notes to an earlier answer, and not its text.", fate="ignored"),
-    Field(
+    field("name", "The chat template reads the role and the content.", fate="ignored"),
+    field("annotations", "They are notes to an earlier answer, and not its text.", fate="ignored"),
+    field(
         "refusal", "The server makes no refusals: send its words as content.", fate="refused", neutral=("",)
     ),
-    Field("audio", NO_MEDIA, fate="refused"),
-    Field("tool_calls", NO_TOOLS, fate="refused", neutral=([],)),
-    Field("tool_call_id", NO_TOOLS, fate="refused", neutral=("",)),
-    Field("function_call", NO_TOOLS, fate="refused"),
-    *(
-        Field(name, "The chat template reads the content: write it there.", fate="refused", neutral=("",))
-        for name in ("reasoning", "reasoning_content")
-    ),
+    field("audio", NO_MEDIA, fate="refused"),
+    field("tool_calls", NO_TOOLS, fate="refused", neutral=([],)),
+    field("tool_call_id", NO_TOOLS, fate="refused", neutral=("",)),
+    field("function_call", NO_TOOLS, fate="refused"),
+    *(field(name, IN_CONTENT, fate="refused", neutral=("",)) for name in ("reasoning", "reasoning_content")),
 )
 STREAM_FIELDS = index_fields(
-    Field(
+    field(
         "include_usage",
         "Whether a last event has the number of tokens.",
-        FlagValue(),
+        bool,
         default=False,
     ),
-    Field("include_obfuscation", "No event is filled up to hide its length.", fate="ignored"),
-    Field("continuous_usage_stats", "Usage comes in the last event.", fate="refused", neutral=(False,)),
+    field("include_obfuscation", "No event is filled up to hide its length.", fate="ignored"),
+    field("continuous_usage_stats", "Usage comes in the last event.", fate="refused", neutral=(False,)),
 )
+JSON_SCHEMA = {key: getattr(SETTINGS["json_schema"], key) for key in ("then", "words")}
 SCHEMA_FIELDS = index_fields(
-    Field("schema", "What the answer obeys.", SettingValue("json_schema"), is_required=True),
-    Field("name", "The schema is used, not its name.", fate="ignored"),
-    Field("description", "The model does not see it.", fate="ignored"),
-    Field("strict", "A schema is always obeyed.", fate="ignored"),
+    field(
+        "schema",
+        "What the answer obeys.",
+        Any,
+        default=REQUIRED,
+        **JSON_SCHEMA,
+    ),
+    field("name", "The schema is used, not its name.", fate="ignored"),
+    field("description", "The model does not see it.", fate="ignored"),
+    field("strict", "A schema is always obeyed.", fate="ignored"),
 )
 FORMAT_FIELDS = index_fields(
-    Field(
+    field(
         "type",
         "Whether the answer is any text, or JSON of a schema.",
-        ChoiceValue(
-            {"text": "text", "json_schema": "json_schema"},
-            {
-                "json_object": "Objects of any keys and any depth cannot be enforced: use json_schema with a "
-                "schema that names the keys."
-            },
-        ),
-        is_required=True,
+        str,
+        choices=("text", "json_schema"),
+        refusals={
+            "json_object": "Objects of any keys and any depth cannot be enforced: use json_schema with a "
+            "schema that names the keys."
+        },
+        default=REQUIRED,
     ),
-    Field("json_schema", "The schema.", ObjectValue("a response format's json_schema", SCHEMA_FIELDS)),
+    field("json_schema", "The schema.", RequestObject("a response format's json_schema", SCHEMA_FIELDS)),
 )
 
 # ---- rows
@@ -191,75 +215,80 @@ def _default_text(name: str) -> str:
 
 
 SETTING_ROWS = tuple(
-    use(
-        GENERATION,
-        name,
-        SettingValue(name),
-        setting.meaning,
-        default_text=_default_text(name),
-        setting=name,
-    )
-    for name, setting in SETTINGS.items()
+    use_setting(GENERATION, name, name, default_text=_default_text(name))
+    for name in SETTINGS
     if name != "max_new_tokens"
 )
+MESSAGE = RequestObject("a message", MESSAGE_FIELDS)
+MESSAGES: dict[str, Any] = {"inner": MESSAGE, "least": 1, "most": MOST_MESSAGES}
+
+
+def _prompts(most: int) -> dict[str, Any]:
+    return {"default": REQUIRED, "then": read_prompts(most), "words": describe_prompts(most)}
+
+
 MAX_TOKENS = "Generate this number of new tokens at most."
 USED_ROWS = (
     use(
         ALL,
         "model",
-        TextValue(MOST_MODEL_NAME),
+        str,
         "The name of the served model; it may be omitted.",
         default_text="the served model",
+        most=MOST_MODEL_NAME,
     ),
-    use(COMPLETIONS, "prompt", PromptValue(MOST_PROMPTS), "What the text begins with.", is_required=True),
+    use(COMPLETIONS, "prompt", Any, "What the text begins with.", **_prompts(MOST_PROMPTS)),
     use(
         CHAT,
         "messages",
-        ListValue(ObjectValue("a message", MESSAGE_FIELDS), 1, MOST_MESSAGES),
+        list_of(MESSAGE),
         "The conversation, which the model's own chat template writes.",
-        is_required=True,
+        default=REQUIRED,
+        **MESSAGES,
     ),
-    use(
+    use_setting(
         COMPLETIONS,
         "max_tokens",
-        SettingValue("max_new_tokens"),
-        f"{MAX_TOKENS} 0 is for echo.",
+        "max_new_tokens",
+        why=f"{MAX_TOKENS} 0 is for echo.",
         default=DEFAULT_COMPLETION_TOKENS,
-        setting="max_new_tokens",
     ),
     *(
-        use(
+        use_setting(
             CHAT,
             name,
-            SettingValue("max_new_tokens"),
-            f"{MAX_TOKENS} It is at least 1.",
+            "max_new_tokens",
+            why=f"{MAX_TOKENS} It is at least 1.",
             default_text="what the context still holds",
-            setting="max_new_tokens",
         )
         for name in ("max_completion_tokens", "max_tokens")
     ),
-    use(COMPLETIONS, "echo", FlagValue(), "Whether the answer begins with the prompt.", default=False),
+    use(COMPLETIONS, "echo", bool, "Whether the answer begins with the prompt.", default=False),
     use(
         COMPLETIONS,
         "logprobs",
-        IntegerValue(0, MOST_TOP_LOGPROBS),
+        int,
         "Log-probabilities of the tokens, and of this number of the most probable ones at each place; with "
         "echo those of the prompt too.",
         default_text="none",
+        least=0,
+        most=MOST_TOP_LOGPROBS,
     ),
-    use(CHAT, "logprobs", FlagValue(), "Whether tokens come with their log-probabilities.", default=False),
+    use(CHAT, "logprobs", bool, "Whether tokens come with their log-probabilities.", default=False),
     use(
         CHAT,
         "top_logprobs",
-        IntegerValue(0, MOST_TOP_LOGPROBS),
+        int,
         "Log-probabilities of this number of the most probable tokens at each place, with logprobs.",
         default=0,
+        least=0,
+        most=MOST_TOP_LOGPROBS,
     ),
-    use(GENERATION, "stream", FlagValue(), "Whether text is sent as it is generated.", default=False),
+    use(GENERATION, "stream", bool, "Whether text is sent as it is generated.", default=False),
     use(
         GENERATION,
         "stream_options",
-        ObjectValue("stream_options", STREAM_FIELDS),
+        RequestObject("stream_options", STREAM_FIELDS),
         "What else is sent; goes with stream.",
         default=MappingProxyType({"include_usage": False}),
         default_text="none",
@@ -267,69 +296,72 @@ USED_ROWS = (
     use(
         GENERATION,
         "response_format",
-        FormatValue("response_format", FORMAT_FIELDS),
+        RequestObject("response_format", FORMAT_FIELDS),
         "The form of the answer.",
+        then=read_format,
         default_text="any text",
         setting="json_schema",
     ),
     use(
         GENERATION,
         "explain",
-        FlagValue(),
+        bool,
         "Whether each token comes with its entropy, rank and surprisal, and the answer with a trace id.",
         default=False,
     ),
     use(
         GENERATION,
         "ledger",
-        FlagValue(),
+        bool,
         "Whether the generation ledger comes with the answer.",
         default=False,
     ),
-    use(EMBEDDINGS, "input", PromptValue(MOST_INPUTS), "The texts to embed.", is_required=True),
+    use(EMBEDDINGS, "input", Any, "The texts to embed.", **_prompts(MOST_INPUTS)),
     use(
         EMBEDDINGS,
         "encoding_format",
-        ChoiceValue({"float": "float", "base64": "base64"}),
+        str,
         "Numbers, or the base64 text of float32 in little-endian order.",
         default="float",
+        choices=("float", "base64"),
     ),
     use(
         TOKENIZE,
         "prompt",
-        TextValue(),
+        str,
         "The text to tokenize.",
         default_text="none, where messages are given",
     ),
     use(
         TOKENIZE,
         "messages",
-        ListValue(ObjectValue("a message", MESSAGE_FIELDS), 1, MOST_MESSAGES),
+        list_of(MESSAGE),
         "A conversation to tokenize, in place of a text; the model's own chat template writes it.",
         default_text="none",
+        **MESSAGES,
     ),
     use(
         TOKENIZE,
         "add_generation_prompt",
-        FlagValue(),
+        bool,
         "Whether a conversation ends with what asks for the answer.",
         default=True,
     ),
     use(
         TOKENIZE,
         "add_special_tokens",
-        FlagValue(),
+        bool,
         "Whether a text begins with the token that the model's texts begin with.",
         default=True,
     ),
     use(
         TOKENIZE,
         "return_token_strs",
-        FlagValue(),
+        bool,
         "Whether each token comes as the tokenizer's file writes it, too.",
         default=False,
     ),
-    use(DETOKENIZE, "tokens", IdsValue(least=0), "The ids to decode.", is_required=True),
+    use(DETOKENIZE, "tokens", list[TokenId], "The ids to decode.", default=REQUIRED, least=0, most=MOST_IDS),
 )
 
 NOT_STORED = "Nothing is stored and no one is billed."
@@ -491,7 +523,7 @@ FIELDS: tuple[FieldRow, ...] = (*USED_ROWS, *SETTING_ROWS, *IGNORED_ROWS, *REFUS
 
 
 @cache
-def get_fields(endpoint: FieldEndpoint) -> Fields:
+def get_fields(endpoint: FieldEndpoint) -> RequestFields:
     """Returns the fields of an endpoint by their names."""
     return index_fields(*(row.field for row in FIELDS if endpoint in row.endpoints))
 
@@ -559,7 +591,10 @@ def read_fields(endpoint: FieldEndpoint, body: Mapping[str, Any]) -> dict[str, A
     >>> read_fields("detokenize", {"tokens": [1, 2], "model": None})
     {'model': None, 'tokens': [1, 2]}
     """
-    found = read_object(get_fields(endpoint), body, PATHS[endpoint])
+    try:
+        found = read_object(get_fields(endpoint), body, PATHS[endpoint])
+    except UsageError as refusal:
+        raise RequestError(str(refusal), param=refusal.path) from None
     given = {name: value for name, value in body.items() if value is not None and name in found}
     for param, applies, message in FIELD_RULES:
         if applies(given):

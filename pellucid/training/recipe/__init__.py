@@ -11,12 +11,13 @@ An unknown key is an error. `key=value` on the command line sets one: `optimizer
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pellucid.base.errors import ConfigError, unknown
+from pellucid.base import schema
+from pellucid.base.errors import ConfigError
+from pellucid.base.schema import Range, fields_of
 from pellucid.config import ModelConfig
 from pellucid.data.rows import Rows
 from pellucid.data.sources.settings import DataSettings
@@ -24,11 +25,9 @@ from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts import Part
 from pellucid.parts.optimizers import AdamW, OptimizerConfig
 from pellucid.parts.schedules import Cosine, ScheduleConfig
-from pellucid.training.recipe.reading import read_section
-from pellucid.training.recipe.renamed_keys import translate
+from pellucid.training.recipe.reading import read_model
 from pellucid.training.recipe.sections import (
-    BOUNDS,
-    CHOICES,
+    MOST,
     SAMPLE_SETTINGS,
     CheckpointSettings,
     EvaluationSettings,
@@ -43,6 +42,16 @@ that blocks add little to the residual stream at first."""
 NARROW_INITIALIZATION, USUAL_INITIALIZATION = "scaled_residual", "gpt2"
 
 
+def _reads_as(family: type[Part], usual: type[Part]) -> dict[str, Any]:
+    """Returns how the field of a part is read: settings alone are those of the usual kind."""
+
+    def read(value: Any, path: str) -> Part:
+        given = {"kind": usual.kind} | dict(value) if isinstance(value, Mapping) else value
+        return family.read(given, path)
+
+    return {"type": Any, "then": read}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A run as data. The text under each key says what it means, and its last line gives an example."""
@@ -50,12 +59,12 @@ class Recipe:
     out: str
     """The folder of the run: its log, its checkpoints and its model.
     Example: runs/a"""
-    steps: int
+    steps: Annotated[int, Range(0, MOST)]
     """Optimizer steps of the run; omit them where `data.epochs` is set. `pellucid train --resume RUN steps=N`
     changes them, also when the run is finished; the learning rate then follows the schedule of N steps from
     there on.
     Example: 2000"""
-    minutes: float = 0.0
+    minutes: Annotated[float, Range(0, MOST)] = 0.0
     """Minutes that training may take. Where its steps would take longer, the run is given fewer, whose
     schedule the learning rate then follows; `extensions` keeps what was decided. 0: no limit.
     Example: 30"""
@@ -65,10 +74,10 @@ class Recipe:
     Example: [[400, 400]]"""
     data: DataSettings
     """Where the text is, and how it becomes batches."""
-    model: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict, metadata={"type": Any, "then": read_model})
     """The sizes and choices of the model. `model=PRESET` takes those of a preset that `pellucid list` shows,
     and `model.KEY` then changes one. Beside a `start`, only context_length and dropout can be chosen."""
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**63 - 1)] = 0
     """Seed of the RNG for the first weights, the order of the rows, and dropout.
     Example: 17"""
     start: str = ""
@@ -77,9 +86,9 @@ class Recipe:
     Example: smollm2"""
     lora: LoraSettings = field(default_factory=LoraSettings)
     """Adapters beside the weights of a `start`."""
-    optimizer: OptimizerConfig = field(default_factory=AdamW)
+    optimizer: OptimizerConfig = field(default_factory=AdamW, metadata=_reads_as(OptimizerConfig, AdamW))
     """How a gradient becomes an update."""
-    schedule: ScheduleConfig = field(default_factory=Cosine)
+    schedule: ScheduleConfig = field(default_factory=Cosine, metadata=_reads_as(ScheduleConfig, Cosine))
     """How the learning rate changes over the run."""
     train: TrainSettings = field(default_factory=TrainSettings)
     """How a step is made."""
@@ -89,18 +98,9 @@ class Recipe:
     """How often the state of the run is saved."""
 
     def __post_init__(self) -> None:
-        for section, key, low, high in BOUNDS:
-            value = getattr(getattr(self, section) if section else self, key)
-            if not isinstance(value, str) and not low <= value <= high:
-                name = f"{section}.{key}" if section else key
-                limits = f"from {_format_bound(low)} to {_format_bound(high)}"
-                raise ConfigError(f"{name}={value} is out of range: it must be {limits}.")
+        schema.check(self, fields_of(type(self)), "a recipe")
         if not self.out.strip():
             raise ConfigError("out is empty: name the folder of the run, for example out=runs/a.")
-        for section, key, words in CHOICES:
-            value = getattr(getattr(self, section), key)
-            if value not in words:
-                raise ConfigError(unknown(f"{section}.{key}", value, map(as_text, words)))
         self._check_start()
         self._resolve_initialization()
         self._check_extensions()
@@ -200,27 +200,12 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:
-        """Returns the recipe of a table; keys of the previous version are translated.
-
-        With `data.epochs` and without `steps`, the steps are 0 until `resolve_steps`.
-        """
-        table = translate(given) if isinstance(given, Mapping) else given
-        if isinstance(table, dict) and isinstance(table.get("data"), Mapping) and table["data"].get("epochs"):
-            table = {"steps": 0} | table
-        recipe: Self = read_section(cls, table, "")
-        return recipe
-
-    @classmethod
-    def from_run(cls, given: Mapping[str, Any]) -> Self:
-        """Returns the recipe that a run was made with, from the table in its folder.
-
-        Such a table is complete. One whose initialization was removed is from a time when all models, narrow
-        ones too, had the usual kind.
-        """
-        table = translate(given)
-        if isinstance(train := table.get("train", {}), Mapping):
-            table["train"] = {"initialization": USUAL_INITIALIZATION} | dict(train)
-        return cls.from_dict(table)
+        """Returns the recipe of a table. With `data.epochs` and without `steps`, the steps are 0 until
+        `resolve_steps`."""
+        table, data = given, given.get("data") if isinstance(given, Mapping) else None
+        if isinstance(data, Mapping) and data.get("epochs"):
+            table = {"steps": 0, **given}
+        return schema.read(fields_of(cls), table, "a recipe", cls, error=ConfigError)
 
     def to_dict(self) -> dict[str, Any]:
         return {entry.name: _to_plain(getattr(self, entry.name)) for entry in dataclasses.fields(self)}
@@ -240,11 +225,6 @@ class Recipe:
         return "\n".join(lines) + "\n"
 
 
-def as_text(word: str | bool) -> str:
-    """Returns a word as a recipe has it without quotes: `auto`, `true`."""
-    return word if isinstance(word, str) else format_toml(word)
-
-
 def _to_plain(value: Any) -> Any:
     """Returns a value of a recipe as its table has it."""
     if isinstance(value, Part):
@@ -256,7 +236,3 @@ def _to_plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {entry.name: _to_plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     return value
-
-
-def _format_bound(number: float) -> str:
-    return f"{int(number):,}" if number == number // 1 and math.isfinite(number) else str(number)

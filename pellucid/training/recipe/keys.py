@@ -12,19 +12,19 @@ import ast
 import dataclasses
 import inspect
 import textwrap
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cache
-from types import UnionType
 from typing import Any
 
+from pellucid.base.schema import Field, describe, fields_of
 from pellucid.config import ModelConfig
 from pellucid.generation.settings.sampling import DEFAULTS, Sampling
 from pellucid.generation.settings.table import SETTINGS
 from pellucid.parts import Part, find, kinds
-from pellucid.training.recipe import Recipe, as_text
+from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.reading import FROM_DATA
-from pellucid.training.recipe.sections import BOUNDS, CHOICES, OTHER_SAMPLE_SETTINGS, SAMPLE_SETTINGS
+from pellucid.training.recipe.sections import OTHER_SAMPLE_SETTINGS, SAMPLE_SETTINGS
 from pellucid.training.recipe.toml import format_toml
 
 COLUMN = 32
@@ -65,11 +65,10 @@ def keys() -> dict[str, list[Key]]:
 
 
 def _keys(kind: Any, table: str, omit: Container[str] = ()) -> Iterator[Key]:
-    for entry in dataclasses.fields(kind):
-        if entry.name in omit:
-            continue
-        meaning, example = texts(kind).get(entry.name, ("", ""))
-        yield Key(table + entry.name, _type(table + entry.name, entry), _default(entry), meaning, example)
+    for field in fields_of(kind):
+        if field.name not in omit:
+            meaning, example = texts(kind).get(field.name, ("", ""))
+            yield Key(table + field.name, _type(field), _default(field), meaning, example)
 
 
 def _part_keys(family: str, table: str) -> list[Key]:
@@ -81,12 +80,11 @@ def _part_keys(family: str, table: str) -> list[Key]:
             if key.name in found:
                 default = f"{found[key.name].default}, {default}"
             found[key.name] = dataclasses.replace(found.get(key.name, key), default=default)
-    usual = next(entry for entry in dataclasses.fields(Recipe) if f"{entry.name}." == table).default_factory
-    assert usual is not dataclasses.MISSING
+    (usual,) = (field.default for field in fields_of(Recipe) if f"{field.name}." == table)
     first = Key(
         f"{table}kind",
         f"one of {', '.join(kinds(family))}",
-        usual().kind,
+        usual.kind,
         f"{KIND.format(family)}.",
         kinds(family)[0],
     )
@@ -99,52 +97,28 @@ def _sampling_keys(table: str) -> Iterator[Key]:
             default = SAMPLE_SETTINGS.get(name, setting.to_plain(DEFAULTS[name]))
             yield Key(
                 table + name,
-                setting.type_text,
+                _type(setting),
                 "none" if default is None else format_toml(default),
                 setting.meaning,
                 format_toml(setting.example),
             )
 
 
-def _default(entry: Any) -> str:
-    if entry.default_factory is not dataclasses.MISSING:
-        made = entry.default_factory()
-        if isinstance(made, Part):
-            return made.kind
-        return format_toml(made.to_dict() if isinstance(made, Sampling) else made)
-    return "" if entry.default is dataclasses.MISSING else format_toml(entry.default)
+def _default(field: Field) -> str:
+    if field.is_required:
+        return ""
+    if isinstance(field.default, Part):
+        return field.default.kind
+    plain = field.default.to_dict() if isinstance(field.default, Sampling) else field.default
+    return format_toml(plain)
 
 
-def _type(name: str, entry: Any) -> str:
-    table, _, key = name.rpartition(".")
-    for its_table, its_key, words in CHOICES:
-        if (its_table, its_key) == (table, key):
-            return f"one of {', '.join(map(as_text, words))}"
-    if isinstance(entry.type, type) and issubclass(entry.type, Part):
-        return f"one of {', '.join(kinds(entry.type.family))}"
-    found = _type_name(entry.type)
-    for its_table, its_key, low, high in BOUNDS:
-        if (its_table, its_key) == (table, key):
-            found += f", {low:,g} or more" if high >= 2**24 else f", {low:g} to {high:,.10g}"
-    return found
-
-
-def _type_name(kind: Any) -> str:
-    """
-    >>> _type_name(str | tuple[str, ...])
-    'text or list of texts'
-    """
-    if isinstance(kind, UnionType):
-        return " or ".join(map(_type_name, kind.__args__))
-    names = {int: "integer", float: "number", str: "text", bool: "true or false"}
-    lists = {
-        tuple[str, ...]: "list of texts",
-        tuple[float, ...]: "list of numbers",
-        Mapping[str, float]: "table of numbers",
-        Sampling: "table",
-        tuple[tuple[int, int], ...]: "list of pairs of integers",
-    }
-    return names.get(kind) or lists.get(kind) or str(kind)
+def _type(field: Field) -> str:
+    if isinstance(field.type, type) and issubclass(field.type, Part):
+        return f"one of {', '.join(kinds(field.type.family))}"
+    if isinstance(field.default, Sampling):
+        return "table"
+    return describe(field).removeprefix("a ")
 
 
 @cache

@@ -1,17 +1,17 @@
 """`KEY=VALUE` of the command line, put into a recipe's table."""
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from pellucid.base.errors import ConfigError
+from pellucid.base.errors import ConfigError, show
 from pellucid.base.toml import check_numbers
 from pellucid.data.sources.settings import Paths
 from pellucid.parts import Part
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.reading import read_preset
-from pellucid.training.recipe.renamed_keys import translate, translate_override
-from pellucid.training.recipe.toml import parse_value, show_value
+from pellucid.training.recipe.toml import parse_value
 
 MODEL = "model"
 """The table that may be the name of a preset instead."""
@@ -22,10 +22,10 @@ def override(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, An
 
     A whole model (`model=tiny`) is set first, then kinds; another kind drops the settings of the one before.
     """
-    result: dict[str, Any] = translate(table)
+    result: dict[str, Any] = copy.deepcopy(dict(table))
     texts = dict(_texts(Recipe))
     preset = result.get(MODEL)
-    for text in sorted(map(translate_override, overrides), key=_order):
+    for text in sorted(overrides, key=_order):
         path, equals, value = text.partition("=")
         if not equals or not path:
             raise ConfigError(f"{text!r} sets nothing: write KEY=VALUE, such as optimizer.lr=3e-4.")
@@ -38,7 +38,7 @@ def override(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, An
             if isinstance(inner, str):  # a part without settings is only its kind
                 inner = at[section] = {"kind": inner}
             if not isinstance(inner, dict):
-                raise ConfigError(f"{path} cannot be set: {section} is {show_value(inner)} and has no keys.")
+                raise ConfigError(f"{path} cannot be set: {section} is {show(inner)} and has no keys.")
             at = inner
         if key == "kind" and at.get("kind") != value:
             at.clear()

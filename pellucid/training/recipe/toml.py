@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import date, time
 from typing import Any
 
-from pellucid.base.errors import ConfigError, show
+from pellucid.base.errors import ConfigError
 from pellucid.base.toml import load_toml
 
 
@@ -26,18 +26,6 @@ def format_toml(value: Any) -> str:
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
         raise ConfigError(f"{value!r} is not UTF-8, and a recipe is: give another name.")
     return text
-
-
-def show_value(value: Any) -> str:
-    """Returns a value as a recipe has it, short enough for a message.
-
-    >>> show_value({"on": True}), show_value("on")
-    ('{ on = true }', "'on'")
-    """
-    if not isinstance(value, bool | Mapping):
-        return show(value)
-    text = format_toml(value)
-    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _format_key(key: str) -> str:

@@ -121,7 +121,7 @@ class PastRun:
         self.folder, self.raw_tokens = RunFolder(path), raw_tokens
         if not (self.folder.path / RECIPE).is_file():
             raise UsageError(f"{path} is not a run folder: it has no {RECIPE}.")
-        self.recipe = Recipe.from_run(self.folder.read_recipe())
+        self.recipe = Recipe.from_dict(self.folder.read_recipe())
         self.base = base_model_for_resume(self.recipe, self.folder.find_newest()[0])
         self.source = _open_data(self.recipe, self.folder.path, self.base)
         self._beginning = self.source.train.state()

@@ -73,7 +73,7 @@ def test_a_model_in_halves_computes_the_same_after_its_rows_went_to_pairs(
             {"positions": YARN | {"base": 1e6, "original_context": 2**33}},
             "llama cannot: .* 32 bits",
         ),
-        (LLAMA, {"positions": {"kind": "rope", "base": 1e300}}, "llama cannot: .*must be finite"),
+        (LLAMA, {"positions": {"kind": "rope", "base": 1e300}}, "llama cannot: .*finite"),
         (LLAMA, {"positions": LLAMA3 | {"original_context": 4096}}, "llama cannot: .*rope_freqs.weight"),
         (LLAMA, {"positions": LLAMA3 | {"high_freq_factor": 5.0}}, "llama cannot: .*rope_freqs.weight"),
         (LLAMA, {"positions": LLAMA3 | {"factor": 1e300}}, "llama cannot: .*rope_freqs.weight"),

@@ -101,17 +101,8 @@ def test_an_unknown_key_is_refused_with_the_nearest() -> None:
 @pytest.mark.parametrize("table", [{"temperature": -1}, {"beams": 2, "temperature": 1}])
 def test_a_reader_says_under_which_key_a_value_stands_and_raises_its_own_error(table: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refusal:
-        Sampling.read(table, "a recipe", path="evaluation.sampling", error=ConfigError)
+        Sampling.read(table, "evaluation.sampling", error=ConfigError)
     assert str(refusal.value).startswith(("evaluation.sampling.temperature", "evaluation.sampling.beams"))
-
-
-def test_the_key_of_an_earlier_version_is_read_with_a_warning() -> None:
-    with pytest.warns(FutureWarning, match="crop"):
-        assert Sampling.read({"past_context": True}) == Sampling(context="crop")
-    with pytest.warns(FutureWarning):
-        assert Sampling.read({"past_context": False}) == Sampling()
-    with pytest.raises(UsageError):
-        Sampling.read({"past_context": True, "context": "crop"})
 
 
 def test_later_settings_replace_earlier_ones() -> None:

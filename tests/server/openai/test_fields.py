@@ -21,7 +21,6 @@ from pellucid.server.openai.fields import (
     get_fields,
     read_fields,
 )
-from pellucid.server.openai.reading.field import ObjectValue, SettingValue
 from tests.server.field_strategies import SMALLEST
 
 
@@ -93,8 +92,9 @@ def test_every_setting_is_a_field_with_its_own_bounds(endpoint: FieldEndpoint) -
     fields = get_fields(endpoint)
     assert set(SETTINGS) == {row.setting for row in fields.values() if row.setting}
     for row in fields.values():
-        if row.setting and not isinstance(row.type, ObjectValue):
-            assert row.type == SettingValue(row.setting)
+        if row.setting and row.inner is None:
+            setting = SETTINGS[row.setting]
+            assert (row.type, row.bounds, row.then) == (setting.type, setting.bounds, setting.then)
 
 
 @pytest.mark.parametrize("endpoint", GENERATION)
@@ -113,16 +113,16 @@ def test_other_libraries_names_are_refused_with_ours(endpoint: FieldEndpoint) ->
 def test_no_message_names_a_field_that_there_is_not() -> None:
     for row in FIELDS:
         if row.field.name != "max_new_tokens":
-            assert "max_new_tokens" not in row.field.why
+            assert "max_new_tokens" not in row.field.meaning
 
 
 @pytest.mark.parametrize("endpoint", ALL)
 def test_every_row_is_complete(endpoint: FieldEndpoint) -> None:
     for name, row in get_fields(endpoint).items():
         assert (row.type is not None) is (row.fate == "used"), name
-        assert row.why.endswith(".") and row.why[0].isupper() | row.why[0].isdigit(), name
+        assert row.meaning.endswith(".") and row.meaning[0].isupper() | row.meaning[0].isdigit(), name
         if row.type is not None:
-            assert row.type.text and (row.default_text or row.default is not None or row.is_required), name
+            assert row.text and (row.default_text or row.default is not None or row.is_required), name
 
 
 @pytest.mark.parametrize("endpoint", ALL)
@@ -134,8 +134,8 @@ def test_null_is_a_field_that_is_not_given(endpoint: FieldEndpoint) -> None:
 @pytest.mark.parametrize("endpoint", ALL)
 def test_every_default_is_a_value_that_the_field_accepts(endpoint: FieldEndpoint) -> None:
     for name, row in get_fields(endpoint).items():
-        if row.type is not None and row.default is not None:
-            assert row.type.read(name, row.default) == row.default
+        if row.fate == "used" and row.default is not None and not row.is_required:
+            assert row.read(row.default, name) == row.default
 
 
 def test_a_template_of_a_client_is_never_used() -> None:

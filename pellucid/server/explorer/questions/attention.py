@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from pellucid.base.errors import UsageError
+from pellucid.base.schema import Range
 from pellucid.interpretability.logits.largest import find_largest
 from pellucid.server.explorer.held_trace import HeldTrace
 from pellucid.server.explorer.labels import show_label
-from pellucid.server.explorer.question import Range
 from pellucid.server.explorer.session import Session
 
 BEFORE = ("masked", "scores")

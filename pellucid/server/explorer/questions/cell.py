@@ -8,6 +8,7 @@ import numpy as np
 
 from pellucid.base.formatting import format_number
 from pellucid.base.names import LETTERS
+from pellucid.base.schema import Range
 from pellucid.explanation.derive import Derivation, derive
 from pellucid.explanation.expression import find_operands
 from pellucid.explanation.flatten import can_flatten
@@ -21,7 +22,6 @@ from pellucid.server.explorer.arithmetic import describe_arithmetic
 from pellucid.server.explorer.editing import FINISHED, find_computed, find_obstacle
 from pellucid.server.explorer.held_trace import HeldTrace
 from pellucid.server.explorer.labels import show_label
-from pellucid.server.explorer.question import Range
 from pellucid.server.explorer.session import Session
 from pellucid.server.explorer.window import COLS, ROWS, TableWindow, find_window
 

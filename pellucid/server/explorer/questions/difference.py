@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from pellucid.base.errors import TokenError, UsageError
+from pellucid.base.schema import Length, Range
 from pellucid.explanation.address import parse_cell
 from pellucid.explanation.trace import Trace
 from pellucid.server.explorer.editing import CellEdit, find_obstacle
 from pellucid.server.explorer.held_trace import HeldTrace, RunRequest
-from pellucid.server.explorer.question import Length, Range
 from pellucid.server.explorer.session import Session
 
 METHOD = "POST"

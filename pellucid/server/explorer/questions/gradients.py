@@ -3,8 +3,8 @@
 from typing import Annotated, Any
 
 from pellucid.base.errors import UsageError
+from pellucid.base.schema import Range
 from pellucid.server.explorer.held_trace import HeldTrace
-from pellucid.server.explorer.question import Range
 from pellucid.server.explorer.questions.total import find_total
 from pellucid.server.explorer.session import Session
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pellucid.base.errors import UsageError
 from pellucid.base.formatting import escape_controls
-from pellucid.server.explorer.question import Range
+from pellucid.base.schema import Range
 from pellucid.server.explorer.session import Session
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pellucid.base.errors import file_errors
 from pellucid.base.formatting import escape_controls
-from pellucid.server.explorer.question import Length, Range
+from pellucid.base.schema import Length, Range
 from pellucid.server.explorer.questions.runs import find_run
 from pellucid.server.explorer.session import Session
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pellucid.base.errors import UsageError
 from pellucid.base.names import Name, describe
+from pellucid.base.schema import Length
 from pellucid.explanation.shapes import value_shapes
 from pellucid.explanation.trace import Trace
 from pellucid.server.explorer.held_trace import HeldTrace
-from pellucid.server.explorer.question import Length
 from pellucid.server.explorer.session import Session
 
 LARGEST = 400_000

@@ -3,10 +3,10 @@
 from typing import Annotated, Any
 
 from pellucid.base.errors import UsageError
+from pellucid.base.schema import Length, Range
 from pellucid.explanation.address import parse
 from pellucid.server.explorer.held_trace import HeldTrace
 from pellucid.server.explorer.labels import show_label
-from pellucid.server.explorer.question import Length, Range
 from pellucid.server.explorer.session import Session
 
 

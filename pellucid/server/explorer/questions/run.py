@@ -3,8 +3,8 @@
 from typing import Annotated, Any
 
 from pellucid.base.errors import UsageError
+from pellucid.base.schema import Length, Range
 from pellucid.server.explorer.held_trace import RunRequest
-from pellucid.server.explorer.question import Length, Range
 from pellucid.server.explorer.session import Session
 
 METHOD = "POST"

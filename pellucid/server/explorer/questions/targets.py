@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any
 
+from pellucid.base.schema import Range
 from pellucid.server.explorer.held_trace import HeldTrace
 from pellucid.server.explorer.labels import show_label
-from pellucid.server.explorer.question import Range
 from pellucid.server.explorer.session import Session
 
 

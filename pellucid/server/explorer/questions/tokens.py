@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from pellucid.base.errors import UsageError
-from pellucid.server.explorer.question import Length
+from pellucid.base.schema import Length
 from pellucid.server.explorer.session import Session
 from pellucid.text.token_derivation import WordSplit, WordSplitter, list_tokens, make_splitter
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from pellucid.base.dtypes import Array
 from pellucid.base.errors import UsageError
+from pellucid.base.schema import Length
 from pellucid.explanation.address import parse
 from pellucid.explanation.trace import Trace
 from pellucid.server.explorer.held_trace import HeldTrace
-from pellucid.server.explorer.question import Length
 from pellucid.server.explorer.session import Session
 
 MOST_VALUES = 128

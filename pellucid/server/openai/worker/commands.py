@@ -1,18 +1,30 @@
 """The commands that the engine's process is sent, read strictly: `parse_command(line)`."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pellucid.base.arguments import check_one_of
 from pellucid.base.errors import PellucidError, UsageError, quote, show
 from pellucid.base.pipes import parse_table
-from pellucid.base.strict import check_keys, check_value
+from pellucid.base.schema import Field, read
 from pellucid.generation.answers.lines import GenerateRequest
 from pellucid.generation.request import MOST_PROMPT, Request, read_request
-from pellucid.generation.settings.table import check_token
+from pellucid.generation.settings.table import TokenId
 
 MOST_COMMAND = 2**25
 """Bytes of a line: a prompt of `MOST_PROMPT` ids with settings."""
-KEYS = {"generate": ("request",), "cancel": (), "embed": ("prompt",)}
+PROMPT = Field("prompt", tuple[TokenId, ...], most=MOST_PROMPT)
+REQUEST = (
+    PROMPT,
+    Field("sampling", Mapping[str, Any]),
+    Field("top_logprobs", int | None, None),
+    *(Field(name, bool, False) for name in ("prompt_logprobs", "explain", "ledger")),
+)
+KEYS: dict[str, tuple[Field, ...]] = {
+    "generate": (Field("request", Mapping[str, Any]),),
+    "cancel": (),
+    "embed": (PROMPT,),
+}
 """What each command has besides `id` and `do`."""
 
 
@@ -54,30 +66,12 @@ def _read_id(value: Any) -> int:
 
 def _read_command(id: int, table: dict[str, Any]) -> Command:
     do = check_one_of("do", table.get("do"), KEYS)
-    keys = ("id", "do", *KEYS[do])
-    check_keys(table, keys, f"the command {do}", keys, UsageError)
+    keys = (Field("id", int), Field("do"), *KEYS[do])
+    found: dict[str, Any] = read(keys, table, f"the command {do}")
     if do == "generate":
-        given = _read_given(table["request"])
+        given = read(REQUEST, found["request"], "a request", GenerateRequest)
         return Command(id, do, given, make_request(given))
-    return Command(id, do, prompt=_read_prompt(table["prompt"]) if do == "embed" else ())
-
-
-def _read_given(table: Any) -> GenerateRequest:
-    check_keys(table, GenerateRequest._fields, "a request", ["prompt", "sampling"], UsageError)
-    prompt = _read_prompt(table["prompt"])
-    if not isinstance(table["sampling"], dict):
-        raise UsageError(f"sampling must be a table, not {show(table['sampling'])}.")
-    kinds = {"top_logprobs": int | None, "prompt_logprobs": bool, "explain": bool, "ledger": bool}
-    rest = {
-        key: check_value(kind, table[key], key, UsageError) for key, kind in kinds.items() if key in table
-    }
-    return GenerateRequest(prompt, table["sampling"], **rest)
-
-
-def _read_prompt(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) > MOST_PROMPT:
-        raise UsageError(f"prompt must be a list of at most {MOST_PROMPT:,} ids, not {show(value)}.")
-    return tuple(check_token("prompt", id) for id in value)
+    return Command(id, do, prompt=found.get("prompt", ()))
 
 
 def make_request(given: GenerateRequest) -> Request:

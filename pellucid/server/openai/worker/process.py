@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pellucid.base.errors import PellucidError, UsageError, quote
 from pellucid.base.pipes import open_output, parse_table, read_lines
-from pellucid.base.strict import check_keys, check_value
+from pellucid.base.schema import fields_of_signature, read
 from pellucid.formats.pretrained import parameter_count
 from pellucid.generation.answers.alignment import ChoicePieces, score_prompt
 from pellucid.generation.answers.lines import (
@@ -329,9 +329,8 @@ def describe_error(id: int, error: Exception) -> End:
 def read_options(argument: str) -> EngineOptions:
     """Returns the options that the process is started with."""
     table = parse_table(argument.encode("utf-8", "surrogateescape"), "the options", MOST_COMMAND)
-    check_keys(table, EngineOptions._fields, "the options", ["model"], UsageError)
-    kinds = EngineOptions.__annotations__
-    return EngineOptions(**{key: check_value(kinds[key], table[key], key, UsageError) for key in table})
+    fields = fields_of_signature(EngineOptions)
+    return read(fields, table, "the options", EngineOptions)
 
 
 def open_engine(options: EngineOptions) -> "tuple[Model, Engine]":

@@ -4,66 +4,58 @@ from typing import Any
 
 import pytest
 
-from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.reading.field import (
-    MOST_IDS,
-    ChoiceValue,
-    Field,
-    FlagValue,
-    IdsValue,
-    IntegerValue,
-    PromptValue,
-    SettingValue,
-    TextValue,
-    index_fields,
-    read_object,
-)
+from pellucid.base.errors import UsageError
+from pellucid.server.openai.fields import field, get_fields
+from pellucid.server.openai.reading.field import IDS, MOST_IDS, index_fields, read_object, read_prompts
 
 
 @pytest.mark.parametrize(
-    ("type", "wrong"),
+    ("row", "wrong"),
     [
-        (FlagValue(), [0, 1, "true", [], {}]),
-        (IntegerValue(0, 20), [True, "3", 3.0, -1, 21, 2**63, 10**400, []]),
-        (SettingValue("temperature"), [True, "3", -1e-9, 1e6 + 1, float("nan"), float("inf"), 10**400]),
-        (SettingValue("early_stopping"), [1, "no"]),
-        (TextValue(3), [1, "abcd", ["a"]]),
-        (ChoiceValue({"a": "a"}), ["b", 1, ["a"], None]),
-        (IdsValue(), [[], [True], [1.0], [-1], [2**24], ["1"], 1, "1"]),
-        (PromptValue(2), [1, {}, [], ["a", "b", "c"], ["a", 1], [1, "a"], [[1], []], [["a"]], [None]]),
+        (field("b", "", str, most=3), [1, "abcd", ["a"]]),
+        (field("b", "", str, choices=("a",), refusals={"c": "It is not."}), ["b", "c", 1, ["a"], None]),
+        (IDS, [[], [True], [1.0], [-1], [2**24], ["1"], 1, "1"]),
+        (
+            field("b", "", Any, then=read_prompts(2)),
+            [1, {}, [], ["a", "b", "c"], ["a", 1], [1, "a"], [[1], []], [["a"]], [None]],
+        ),
     ],
 )
-def test_a_value_of_another_type_or_beyond_its_bounds_is_refused_with_its_place(
-    type: Any, wrong: Any
-) -> None:
+def test_a_value_of_another_type_or_beyond_its_bounds_is_refused_with_its_place(row: Any, wrong: Any) -> None:
     for value in wrong:
-        with pytest.raises(RequestError) as caught:
-            type.read("a.b", value)
-        assert caught.value.param.startswith("a.b") and caught.value.status == 400, value
+        with pytest.raises(UsageError) as caught:
+            row.read(value, "a.b")
+        assert caught.value.path.startswith("a.b"), value
+
+
+def test_the_field_of_a_setting_is_at_fault_and_not_an_entry() -> None:
+    with pytest.raises(UsageError) as caught:
+        get_fields("chat")["stop_ids"].read([1, -1], "stop_ids")
+    assert caught.value.path == "stop_ids"
 
 
 def test_a_prompt_is_a_text_or_ids_or_several_of_them() -> None:
     def read(value: Any) -> Any:
-        return PromptValue(3).read("prompt", value)
+        return read_prompts(3)(value, "prompt")
 
     assert read("A") == ["A"] and read(["A", "B"]) == ["A", "B"]
     assert (
         read([1, 2]) == [[1, 2]] and read([[1, 2], [3]]) == [[1, 2], [3]] and read(["A", [1]]) == ["A", [1]]
     )
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(UsageError) as caught:
         read([[1], [1, True]])
-    assert caught.value.param == "prompt[1][1]"
+    assert caught.value.path == "prompt[1][1]"
     assert read([0] * MOST_IDS) == [[0] * MOST_IDS]
-    with pytest.raises(RequestError):
+    with pytest.raises(UsageError):
         read([0] * (MOST_IDS + 1))
 
 
 ROWS = index_fields(
-    Field("size", "How large it is.", IntegerValue(1, 9), default=4),
-    Field("seed", "A setting.", SettingValue("seed"), setting="seed"),
-    Field("user", "No accounts.", fate="ignored"),
-    Field("tools", "No tools: omit it.", fate="refused", neutral=([], False)),
-    Field("best_of", "Use n.", fate="refused", same_as="size", same_default=4),
+    field("size", "How large it is.", int, least=1, most=9, default=4),
+    field("seed", "A setting.", int, setting="seed"),
+    field("user", "No accounts.", fate="ignored"),
+    field("tools", "No tools: omit it.", fate="refused", neutral=([], False)),
+    field("best_of", "Use n.", fate="refused", same_as="size", same_default=4),
 )
 
 
@@ -80,9 +72,9 @@ def test_a_refused_field_is_accepted_where_it_asks_for_nothing(value: Any) -> No
     "given", [{"tools": 0}, {"tools": [1]}, {"best_of": 3}, {"size": 3, "best_of": 4}, {"best_of": 4.0}]
 )
 def test_it_is_refused_by_name_where_it_asks_for_something(given: Any) -> None:
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(UsageError) as caught:
         read_object(ROWS, given, "it", "a[1].")
-    assert caught.value.param in ("a[1].tools", "a[1].best_of")
+    assert caught.value.path in ("a[1].tools", "a[1].best_of")
 
 
 def test_a_field_may_have_to_equal_another() -> None:
@@ -95,9 +87,9 @@ def test_an_ignored_field_may_be_anything() -> None:
 
 
 def test_an_unknown_field_of_any_length_gets_a_short_answer() -> None:
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(UsageError) as caught:
         read_object(ROWS, {"sizes": 1}, "it")
-    assert caught.value.param == "sizes" and "'size'" in str(caught.value)
-    with pytest.raises(RequestError) as caught:
+    assert caught.value.path == "sizes" and "'size'" in str(caught.value)
+    with pytest.raises(UsageError) as caught:
         read_object(ROWS, {"s" * 10**6: 1}, "it")
-    assert len(str(caught.value)) < 300 and len(caught.value.param or "") < 100
+    assert len(str(caught.value)) < 300 and len(caught.value.path) < 100
