@@ -49,7 +49,12 @@ _FLOAT = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]++)?")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", types.NoneType: "null"}
-_PLURALS = {"a whole number": "whole numbers", "a finite number": "finite numbers", "a text": "texts"}
+_PLURALS = {
+    "a whole number": "whole numbers",
+    "a finite number": "finite numbers",
+    "a text": "texts",
+    "a list": "lists",
+}
 
 
 class Range(NamedTuple):
@@ -228,10 +233,10 @@ class Field:
 
     def _has(self, entries: list[Any]) -> bool:
         """Returns whether all are Python's own numbers within bounds, without a reading of each."""
-        if self.type not in (int, float) or not all(type(one) is self.type for one in entries):
+        if self.then is not None or self.choices or any(type(one) is not self.type for one in entries):
             return False
         least, most = self.bounds
-        return all(map(math.isfinite, entries)) and bool(least <= min(entries) and max(entries) <= most)
+        return bool(least <= min(entries) and max(entries) <= most) and all(map(math.isfinite, entries))
 
     def _read_table(self, value: Any, path: str, text: bool) -> dict[Any, Any]:
         if text and isinstance(value, str):
@@ -274,10 +279,8 @@ class Field:
         if kind in _UNIONS:
             found = {"anyOf": [to_field(option).schema() for option in get_args(self.type)]}
         elif kind in _LISTS:
-            found, unit = (
-                {"type": "array", "items": to_field((*get_args(self.type), Any)[0]).schema()},
-                "Items",
-            )
+            inner = to_field((*get_args(self.type), Any)[0])
+            found, unit = {"type": "array", "items": inner.schema()}, "Items"
         elif _is_table(kind):
             found, unit = {"type": "object"}, "Properties"
         elif kind in _NAMES:
@@ -290,18 +293,18 @@ class Field:
         return found | ({} if self.is_required else {"default": self.default})
 
 
-def cached(function: Function) -> Function:
+def memoize(function: Function) -> Function:
     """Returns the function with a memory of its results; unlike `functools.cache` it keeps its signature."""
     return functools.cache(function)  # type: ignore[return-value]
 
 
-@cached
+@memoize
 def to_field(kind: Any) -> Field:
     """Returns the field of a type, without a name."""
     return Field("", kind)
 
 
-@cached
+@memoize
 def fields_of(kind: Any) -> tuple[Field, ...]:
     """Returns the fields of a dataclass; what one says beyond its type is in its metadata.
 
@@ -331,7 +334,7 @@ def _find_default(entry: "dataclasses.Field[Any]") -> Any:
     return REQUIRED if entry.default is dataclasses.MISSING else entry.default
 
 
-@cached
+@memoize
 def fields_of_signature(function: Callable[..., Any], skip: int = 0) -> tuple[Field, ...]:
     """Returns the parameters of a function after the first `skip`; `X | None` is an optional X. A name that
     Python reserves, such as `from`, stands with an underscore in the signature.
@@ -385,7 +388,7 @@ def read(
         try:
             if key not in known:
                 lacks = f"{what} has no keys: omit {show(key)}."
-                raise at(place, UsageError(unknown(f"a key of {what}", key, known) if known else lacks))
+                raise locate(place, UsageError(unknown(f"a key of {what}", key, known) if known else lacks))
             values[key] = known[key].read(value, place, text, error)
         except (PellucidError, error) as refusal:
             problems.append(_name(refusal, place, error))
@@ -408,7 +411,7 @@ def check(record: Any, fields: Iterable[Field], what: str, path: str = "", error
         object.__setattr__(record, name, value)
 
 
-def at(path: str, refusal: Exception) -> Exception:
+def locate(path: str, refusal: Exception) -> Exception:
     """Returns the refusal with the path of the value that is wrong."""
     refusal.path = path  # type: ignore[attr-defined]
     return refusal
@@ -421,7 +424,7 @@ def _name(refusal: Exception, path: str, error: Any) -> Exception:
     found: Exception = refusal
     if not isinstance(refusal, error):
         found = error(str(refusal) if names_it else f"{path}: {refusal}")
-    return at(known or path, found)
+    return locate(known or path, found)
 
 
 def describe(field: Field) -> str:

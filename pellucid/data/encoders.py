@@ -13,12 +13,10 @@ of each piece and all ids; or the number of the piece that could not be encoded,
 
 import os
 import struct
-import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -27,8 +25,8 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-import pellucid
 from pellucid.base.errors import FileError, PellucidError, TokenError
+from pellucid.base.worker import Worker
 from pellucid.data.shard import Ids, id_type
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.tokenizer import Tokenizer
@@ -66,22 +64,10 @@ class Encoders:
 
     def __init__(self, tokenizer: Path, dtype: np.dtype[Any], count: int) -> None:
         self.dtype, self.count = dtype, count
-        path = [str(Path(pellucid.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        # -P: a file of the current folder must not be imported as a module.
-        command = [sys.executable, "-P", "-m", "pellucid.data.encoders", str(tokenizer)]
-        self.processes = [
-            subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,  # a signal to the whole group, as Ctrl-C, is for this process alone
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
-            )
-            for _ in range(count)
-        ]
-        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-        for process in self.processes:
-            self._idle.put(process)
+        self.workers = [Worker("-m", "pellucid.data.encoders", str(tokenizer)) for _ in range(count)]
+        self._idle: SimpleQueue[Worker] = SimpleQueue()
+        for worker in self.workers:
+            self._idle.put(worker)
         self._threads = ThreadPoolExecutor(count)
 
     def __enter__(self) -> "Encoders":
@@ -89,15 +75,11 @@ class Encoders:
 
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for process in self.processes:
-            process.kill()  # they hold no state
-        for process in self.processes:
-            process.wait()
+        for worker in self.workers:
+            worker.kill()  # they hold no state
         self._threads.shutdown(wait=True)
-        for process in self.processes:
-            for pipe in (process.stdin, process.stdout):
-                with suppress(BrokenPipeError):  # part of a batch may still be buffered
-                    cast(BinaryIO, pipe).close()
+        for worker in self.workers:
+            worker.close()
 
     def encode(self, batches: Iterable[TextBatch]) -> Iterator[EncodedBatch]:
         """Yields each batch with its ids, in order."""
@@ -110,29 +92,25 @@ class Encoders:
             yield in_flight.popleft().result()
 
     def _encode_one(self, batch: TextBatch) -> EncodedBatch:
-        process = self._idle.get()
+        worker, count = self._idle.get(), len(batch.lengths)
+        head = COUNT.pack(count) + np.array(batch.lengths, "<u8").tobytes() + batch.is_last
         try:
-            return self._exchange(process, batch)
-        except (EOFError, BrokenPipeError):
+            return worker.ask(head + batch.data, lambda stdout: self._read(stdout, batch))
+        except EOFError:
             raise FileError(
-                f"an encoding process ended with code {process.wait()}, perhaps out of memory. Finished "
-                "shards are kept: run the same command again, with fewer workers."
+                f"an encoding process ended with code {worker.process.wait()}, perhaps out of memory. "
+                "Finished shards are kept: run the same command again, with fewer workers."
             ) from None
         finally:
-            self._idle.put(process)
+            self._idle.put(worker)
 
-    def _exchange(self, process: "subprocess.Popen[bytes]", batch: TextBatch) -> EncodedBatch:
-        stdin, stdout = cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
-        count = len(batch.lengths)
-        stdin.write(COUNT.pack(count) + np.array(batch.lengths, "<u8").tobytes() + batch.is_last)
-        stdin.write(batch.data)
-        stdin.flush()
+    def _read(self, stdout: BinaryIO, batch: TextBatch) -> EncodedBatch:
         if read_exactly(stdout, 1) != OK:
             piece, size = FAILURE.unpack(read_exactly(stdout, FAILURE.size))
             file, at = batch.origins[piece]
             reason = read_exactly(stdout, size).decode()
             raise TokenError(f"{file}, the document that begins at byte {at}: {reason}")
-        lengths = np.frombuffer(read_exactly(stdout, 8 * count), "<u8").astype(np.int64)
+        lengths = np.frombuffer(read_exactly(stdout, 8 * len(batch.lengths)), "<u8").astype(np.int64)
         data = read_exactly(stdout, int(lengths.sum()) * self.dtype.itemsize)
         return EncodedBatch(batch, np.frombuffer(data, self.dtype), lengths)
 

@@ -22,8 +22,8 @@ from pellucid.base.arguments import check_bool, check_function, check_text
 from pellucid.base.errors import FileError, ResourceError, UsageError, file_error, quote, unknown
 from pellucid.base.files import exchange, fsync_folder, make_folders, partial_folder, sweep
 from pellucid.base.formatting import format_bytes
+from pellucid.base.worker import run_program
 from pellucid.config import presets
-from pellucid.formats.child import run_child
 from pellucid.formats.library import HUB, KNOWN, Known, find, hub_entry, library_folder, size_of
 
 SCRATCH = "getting"
@@ -290,7 +290,7 @@ def _download(
 
     # Its temporary files go into the scratch folder too: counted by the progress, and removed with it.
     variables = {"TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
-    code, output = run_child(
+    code, output = run_program(
         program, arguments, variables | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}, report_size
     )
     if code < 0:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from pellucid.base import registry, schema
 from pellucid.base.errors import ConfigError, show
-from pellucid.base.schema import REQUIRED, Field, cached, fields_of
+from pellucid.base.schema import REQUIRED, Field, fields_of, memoize
 
 Shapes = dict[str, tuple[int, ...]]
 """Parameter shapes by name."""
@@ -137,7 +137,7 @@ class Part:
         schema.check(self, settings_of(type(self)), name, f"{name}: ")
 
 
-@cached
+@memoize
 def settings_of(kind: type[Part]) -> tuple[Field, ...]:
     """Returns the settings of a choice; a float is not negative, unless the choice says otherwise."""
     fields: tuple[Field, ...] = fields_of(kind)

@@ -12,13 +12,12 @@ import json
 import re
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Self
 
 from pellucid.base.errors import ConfigError, UsageError, show
+from pellucid.base.worker import Worker
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 
@@ -62,16 +61,8 @@ class ChatTemplate:
         self._start()
 
     def _start(self) -> None:
-        worker = Path(__file__).with_name("chat_template_worker.py")
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(worker)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,  # Ctrl-C at a terminal stops an answer, not this process
-        )
+        program = Path(__file__).with_name("chat_template_worker.py")
+        self._worker = Worker(str(program), stderr=subprocess.DEVNULL)
         try:
             self._request(self._template)
         except ConfigError as error:
@@ -85,47 +76,40 @@ class ChatTemplate:
         self.close()
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self._worker.close()
 
     def render(self, messages: Sequence[Message], asking: bool = False) -> str:
         """Returns the text of a conversation; `asking` adds the generation prompt."""
         return self.renders([(messages, asking)])[0]
 
     def renders(self, wanted: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
-        if self._process.poll() is not None:
+        if not self._worker.is_alive:
             self._start()
         asked = [[[dict(message) for message in messages], asking] for messages, asking in wanted]
         texts: list[str] = self._request({"renders": asked})["texts"]
         return texts
 
     def _request(self, what: dict[str, Any]) -> dict[str, Any]:
-        process = self._process
-        assert process.stdin is not None and process.stdout is not None
-        guard = threading.Timer(PATIENCE, process.kill)
-        guard.start()
         try:
-            process.stdin.write(json.dumps(what) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        except BaseException:  # Ctrl-C: an answer that is not read now would be taken for that of the next
-            self.close()
-            raise
-        finally:
-            guard.cancel()
-        if not line:
-            late = process.wait() == -signal.SIGPROF
+            line = self._worker.ask(json.dumps(what).encode() + b"\n", _read_line, PATIENCE)
+        except EOFError:
+            late = self._worker.process.wait() == -signal.SIGPROF
             self.close()
             raise ConfigError(
                 "the chat template was stopped: it takes more than "
                 + ("a second for one conversation." if late else "its share of time or memory.")
-            )
+            ) from None
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise ConfigError(f"the chat template cannot write this conversation: {answer['error']}.")
         return answer
+
+
+def _read_line(stdout: BinaryIO) -> bytes:
+    line = stdout.readline()
+    if not line:
+        raise EOFError
+    return line
 
 
 def _need_engine() -> None:

@@ -131,7 +131,9 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         (Literal["a", "b"], ["a"], ["c", 1]),
         (bool, [True, np.True_], [0, 1, "true", None]),
         (Annotated[tuple[int, ...], Length(2)], [[], (1, 2), {1}, range(2)], [[1, 2, 3], "1", 1, {}, [True]]),
-        (list[Annotated[int, Range(0, 9)]], [[], [9]], [[10], [-1], [1.0], None]),
+        (list[Annotated[int, Range(0, 9)]], [[], [9]], [[10], [-1], [1.0], [1, 10**400], None]),
+        (list[float], [[1.0, 2], [0.5]], [[1.0, math.nan], [math.inf, 1.0], ["1"]]),
+        (list[Annotated[int, OneOf(1, 2)]], [[1, 2]], [[1, 3]]),
         (Sequence[str], [["a"]], ["a", [1]]),
         (
             Mapping[int, float],
@@ -228,6 +230,7 @@ def test_the_parameters_of_a_function_are_fields() -> None:
         (Field("t", str, most=8000), "a text of at most 8,000 characters"),
         (Field("t", list[int], least=1, most=9), "a list of 1 to 9 whole numbers"),
         (Field("t", list[Any]), "a list"),
+        (Field("t", tuple[tuple[int, int], ...]), "a list of lists, each of 2 values"),
         (Field("t", Mapping[str, float], most=4), "a table of at most 4 entries"),
         (Field("c", choices=("a", True)), "one of a, true"),
         (Field("u", str | tuple[str, ...] | None), "a text or a list of texts or null"),

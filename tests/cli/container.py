@@ -63,12 +63,12 @@ def run(arguments: list[str], folder: Path, **more: object) -> Done:
 
 def end_servers() -> None:
     """Lets every server of this process get its signal at once."""
-    from pellucid.server.http.listen import SignalledServer
+    from pellucid.server.http.listen import DrainingServer
 
-    async def end(server: SignalledServer) -> None:
+    async def end(server: DrainingServer) -> None:
         server.ended_by = signal.SIGTERM
 
-    SignalledServer.main_loop = end  # type: ignore[method-assign]
+    DrainingServer.main_loop = end  # type: ignore[method-assign]
 
 
 def leave_out_numbers() -> None:

@@ -8,7 +8,7 @@ import pytest
 import pellucid
 from pellucid.base.errors import PellucidError, ResourceError
 from pellucid.cli.app import COMMANDS, EXIT_CODES, FIRST, command_tree
-from pellucid.generation.settings.table import SETTINGS, IntegerSetting, NumberSetting
+from pellucid.generation.settings.table import SETTINGS
 from tests.cli.commands import Shell
 
 
@@ -42,8 +42,8 @@ def test_every_number_has_a_lowest_and_a_highest_value(name: str, parameter: Any
     settings are in the settings' table, for every way in which they are given."""
     bounds = parameter.type if hasattr(parameter.type, "min") else None
     low, high = getattr(bounds, "min", None), getattr(bounds, "max", None)
-    if bounds is None and isinstance(setting := SETTINGS[parameter.name], NumberSetting | IntegerSetting):
-        low, high = setting.least, setting.most
+    if bounds is None and (setting := SETTINGS[parameter.name]).type in (int, float):
+        low, high = setting.bounds
     assert low is not None and high is not None and abs(low) <= 2**63 and high < 2**63
 
 

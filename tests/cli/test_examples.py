@@ -9,7 +9,7 @@ import pytest
 from pellucid.cli.app import command_tree, leaf_commands
 from pellucid.cli.examples import EXAMPLES
 from pellucid.learning.sheets.file import write_sheet
-from pellucid.server.http.listen import SignalledServer
+from pellucid.server.http.listen import DrainingServer
 from pellucid.verification.checks.catalogue import CHECKS
 from tests.cli import container
 from tests.cli.commands import Shell
@@ -23,7 +23,7 @@ FIRST = ("train", "tokenizer train", "data prepare", "trace")
 """The commands whose examples write the files that other examples name."""
 
 
-async def end_at_once(server: SignalledServer) -> None:
+async def end_at_once(server: DrainingServer) -> None:
     """A server that gets its signal before anything is asked of it."""
     server.ended_by = signal.SIGTERM
 
@@ -33,7 +33,7 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pellucid.server.explorer.serve.open_browser", lambda address: True)
-    monkeypatch.setattr("pellucid.server.http.listen.SignalledServer.main_loop", end_at_once)
+    monkeypatch.setattr("pellucid.server.http.listen.DrainingServer.main_loop", end_at_once)
     monkeypatch.setattr("pellucid.verification.checks.catalogue.CHECKS", container.without_numbers(CHECKS))
     return Shell(capsys, monkeypatch)
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.server.http.bind import bind, get_port
+from pellucid.server.http.address import bind, get_port
 from pellucid.server.http.key_file import VARIABLE
 from pellucid.server.openai import serve as serving
 from tests.cli.commands import Shell
@@ -105,6 +106,8 @@ def test_a_port_in_use_and_a_missing_extra_are_one_message(
         done = shell("serve", "abcd", "--port", port)
         assert (done.code, done.out) == (2, "") and port in done.err and "--port" in done.err
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for name in [name for name in sys.modules if name.startswith("pellucid.server.openai")]:
+        monkeypatch.delitem(sys.modules, name)  # the extra is asked for when they are imported
     done = shell("serve", "abcd")
     assert (done.code, done.out) == (2, "") and "pip install 'pellucid[serve]'" in done.err
 

@@ -247,7 +247,7 @@ def test_a_list_of_texts_can_be_set_as_a_key(run: Shell) -> None:
         Path(f"{name}.txt").write_text(TEXT)
     done = run("train", "stories", "--dry-run", 'data.path=["a.txt", "b.txt"]', "data.tokenizer=bytes")
     assert done.code == 0 and 'path = ["a.txt", "b.txt"]' in done.out
-    assert "must be a path or a list of paths" in run("train", "stories", "--dry-run", "data.path=[]").err
+    assert "give a path, or a list of paths" in run("train", "stories", "--dry-run", "data.path=[]").err
 
 
 def test_a_dry_run_of_a_resume_refuses_what_the_resume_would_and_needs_no_text(

@@ -29,6 +29,6 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")  # other tests count memory and fork: no thread may outlast this folder
 def served(tiny_model: Path) -> Iterator[Served]:
-    """The tiny model, served as `tiny` in 8 slots; tests that use it are in the xdist group "server"."""
+    """The tiny model, served as `tiny` in 8 slots."""
     with run_served(tiny_model, name="tiny", slots=8) as running:
         yield running

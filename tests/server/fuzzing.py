@@ -3,6 +3,9 @@
 import http.client
 import json
 from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import Random
 from typing import Any, Self
 
@@ -10,6 +13,7 @@ from pellucid.server.openai.fields import GENERATION, PATHS, FieldEndpoint
 from tests.server.field_strategies import draw_body, draw_junk
 from tests.server.served import Served
 
+CLIENTS = 4
 MOST_SENT = 3_000
 """Bytes of most bodies: longer ones are a hundredth of them."""
 
@@ -122,18 +126,27 @@ def damage(random: Random, data: bytes) -> bytes:
 
 
 def fuzz(served: Served, seed: int, count: int) -> Counter[int]:
-    """Sends requests to every endpoint that has fields, and returns how often each status was answered."""
-    random, statuses = Random(seed), Counter[int]()
-    paths = {route.path for route in served.app.routes}
+    """Sends requests to every endpoint that has fields, on a few connections at once, and returns how often
+    each status was answered."""
+    random, paths = Random(seed), {route.path for route in served.app.routes}
     endpoints = [endpoint for endpoint, path in PATHS.items() if path in paths]
+    chosen = [random.choice(endpoints) for _ in range(count)]
+    drawn = [(PATHS[one], draw_request(random, one, served.app.served.name)) for one in chosen]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        return sum(
+            pool.map(partial(send_all, served), (drawn[i::CLIENTS] for i in range(CLIENTS))), Counter()
+        )
+
+
+def send_all(served: Served, drawn: Iterable[tuple[str, bytes]]) -> Counter[int]:
+    """Sends requests one after the other, and returns how often each status was answered."""
+    statuses = Counter[int]()
     with Client(served) as client:
-        for _ in range(count):
-            endpoint = random.choice(endpoints)
-            data = draw_request(random, endpoint, served.app.served.name)
+        for path, data in drawn:
             try:
-                status, body = client.send(PATHS[endpoint], data)
+                status, body = client.send(path, data)
                 check_answer(status, body)
             except Exception as error:
-                raise AssertionError(f"{PATHS[endpoint]} {data[:2000]!r}") from error
+                raise AssertionError(f"{path} {data[:2000]!r}") from error
             statuses[status] += 1
     return statuses

@@ -5,7 +5,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from pellucid.formats.pretrained import Pretrained
 from pellucid.formats.resolve import open_model
@@ -14,6 +14,7 @@ from pellucid.server.http.limits import Access, RequestError
 from pellucid.server.openai.metrics import EngineLoad
 from pellucid.server.openai.serve import ServeApp
 from pellucid.server.openai.served_model import ServedModel
+from pellucid.server.openai.worker.client import EngineClient, EngineState
 from tests.evaluation.small_models import bpe
 
 SLOTS = 4
@@ -64,7 +65,7 @@ class ScriptedRequest:
 class ScriptedEngine:
     """Runs each request as a function of it says."""
 
-    state = "ready"
+    state: EngineState = "ready"
     load = EngineLoad(slots=SLOTS, most_requests=SLOTS + 256)
 
     def __init__(self, write: Callable[[GenerateRequest], Script]) -> None:
@@ -127,39 +128,54 @@ class Called:
         return asyncio.run(self.call(path, leaves_after, **body))
 
     async def call(self, path: str, leaves_after: int | None = None, **body: Any) -> Reply:
-        self.served = ServedModel("model", self.pretrained, self.engine)
+        self.served = ServedModel("model", self.pretrained, cast(EngineClient, self.engine))
         app = ServeApp(self.served, Access(80, None))
-        messages = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
-        reply, has_left = Reply(), asyncio.Event()
-
-        async def receive() -> Any:
-            if messages:
-                if leaves_after == 0:
-                    has_left.set()
-                return messages.pop()
-            await has_left.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                reply.status = message["status"]
-                reply.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-            else:
-                reply.bodies.append(message.get("body", b""))
-            if len(reply.bodies) == leaves_after:
-                has_left.set()
-
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"",
-            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
-        }
-        await app(scope, receive, send)
+        reply = await call_app(app, "POST", path, json.dumps(body).encode(), leaves_after=leaves_after)
         await self.served.close()
         return reply
+
+
+async def call_app(
+    app: ServeApp,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    key: str | None = None,
+    leaves_after: int | None = None,
+) -> Reply:
+    """Returns what an application answers; after `leaves_after` calls of `send` the client disconnects."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+    reply, has_left = Reply(), asyncio.Event()
+
+    async def receive() -> Any:
+        if messages:
+            if leaves_after == 0:
+                has_left.set()
+            return messages.pop()
+        await has_left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            reply.status = message["status"]
+            reply.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        else:
+            reply.bodies.append(message.get("body", b""))
+        if len(reply.bodies) == leaves_after:
+            has_left.set()
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    headers += [(b"authorization", f"Bearer {key}".encode())] if key else []
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": headers,
+    }
+    await app(scope, receive, send)
+    return reply
 
 
 def say(*texts: str, finish: str = "stop", choice: int = 0) -> list[list[Piece]]:

@@ -16,8 +16,8 @@ from pellucid.config import preset
 from pellucid.formats.resolve import open_model
 from pellucid.generation.answers.lines import EngineOptions
 from pellucid.model import Model
+from pellucid.server.http.address import bind, get_port
 from pellucid.server.http.app import make_ending_error
-from pellucid.server.http.bind import bind, get_port
 from pellucid.server.http.limits import LIMITS, Limits, make_serve_access
 from pellucid.server.http.listen import DrainingServer
 from pellucid.server.openai.serve import ServeApp, run_until_signal

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.server.explorer.app import ExplorerApp
+from pellucid.server.http.address import bind, get_port
 from pellucid.server.http.app import ShellRoute
-from pellucid.server.http.bind import bind, get_port
 from pellucid.server.http.limits import LIMITS, Access, Limits
-from pellucid.server.http.listen import make_server
+from pellucid.server.http.listen import DrainingServer
 
 KEY = "k" * 32
 FILES = {"index.html": b"<!doctype html><title>page</title>", "main.js": b"let a = 1;", "page.css": b"a{}"}
@@ -118,7 +118,7 @@ def run_server(limits: Limits = LIMITS, more: list[ShellRoute] | None = None) ->
     worker, listening = EchoWorker(), bind(0)
     access = Access(get_port(listening), KEY, limits=limits)
     app = ExplorerApp(worker, FILES, access, more or [])
-    server = make_server(app, drain_seconds=1)
+    server = DrainingServer(app, drain_seconds=1)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
     thread.start()
     try:

@@ -1,17 +1,20 @@
 """A stand-in for the engine's process, which runs no model: `python -m tests.server.stand_in_engine JSON`.
+`python -m tests.server.stand_in_engine MODEL PORT` serves with it, as the command does with the engine.
 
-It obeys `engine_lines`. Every choice of a request gets the text " 0", " 1", " 2" …, one piece in each step,
-up to `max_new_tokens`. What it should do wrong stands in the name of the model's folder: "fails" does not
-load, "ends" ends while it loads, "loads" loads for ever, "garbles" writes another line, and with
-"slow" a step takes 50 ms instead of 1.
+It obeys `generation/answers/lines.py`. Every choice of a request gets the text " 0", " 1", " 2" …, one piece
+in each step, up to `max_new_tokens`. What it should do wrong stands in the name of the model's folder:
+"fails" does not load, "ends" ends while it loads, "loads" loads for ever, "garbles" writes another line, and
+with "slow" a step takes 50 ms instead of 1.
 """
 
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,5 +101,33 @@ def main(argument: str) -> None:
     stand_in.run()
 
 
+def serve(model: str, port: str) -> None:
+    from pellucid.base.errors import PellucidError
+    from pellucid.server.openai import serve as serving
+    from pellucid.server.openai.worker.client import EngineClient
+
+    serving.EngineClient = partial(EngineClient, module=MODULE)  # type: ignore[misc, assignment]
+    try:
+        ended_by = serving.serve(
+            model,
+            host="127.0.0.1",
+            port=int(port),
+            key=None,
+            name="stand-in",
+            allow_hosts=(),
+            slots=4,
+            queue=2,
+            dtype="float32",
+            device="cpu",
+            cache=None,
+            say=partial(print, flush=True),
+        )
+    except PellucidError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    assert "torch" not in sys.modules
+    sys.exit(0 if ended_by == signal.SIGTERM else 130)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    (serve if len(sys.argv) > 2 else main)(*sys.argv[1:])

@@ -135,7 +135,9 @@ def test_a_body_of_a_byte_every_now_and_then_is_answered_with_408(client: RawCli
 # ---- bodies that are too large
 
 
-@pytest.mark.parametrize("framing", ["Content-Length: 8000001", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize(
+    "framing", ["Content-Length: 8000001", f"Content-Length: {10**19}", "Transfer-Encoding: chunked"]
+)
 def test_a_body_that_is_too_long_is_refused_while_it_is_sent(patient: RawClient, framing: str) -> None:
     """The client can read why, although it has not sent all of it."""
     with patient.connect() as one:
@@ -242,6 +244,18 @@ def test_the_slot_of_a_client_that_left_is_free_at_once(
     assert time.monotonic() - began < 0.5
 
 
+def test_the_slot_of_a_client_that_asked_again_and_left_is_free_at_once(
+    served: Served, client: RawClient
+) -> None:
+    """uvicorn reads no further than the first byte of the second request."""
+    with client.connect() as one:
+        one.sendall(make_request(client, max_tokens=MOST))
+        wait_until(lambda: served.engine.in_flight == 1)
+        one.sendall(make_request(client, max_tokens=MOST))
+        time.sleep(0.005)
+    wait_until_idle(served, 0.5)
+
+
 # ---- many clients
 
 
@@ -300,10 +314,18 @@ def test_streams_go_on_beside_every_kind_of_bad_client(served: Served, client: R
     [
         b"\x16\x03\x01\x02\x00\x01\x00",
         b"GET\r\n\r\n",
+        b"GET / HTTP/3.0\r\n\r\n",
+        b"\r\n\r\n\r\nx",
         b"PRI * HTTP/2.0\r\n\r\n",
+        b"G\xcbT / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n",
+        b"GET / HTTP/1.1\nHost x\n\n",
         b"GET /health HTTP/1.1\r\nHo st: x\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 2\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
         b"CONNECT evil.example:80 HTTP/1.1\r\nHost: evil.example:80\r\n\r\n",
     ],

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,10 @@ from tests.server.load import (
     run_streams,
 )
 from tests.server.serve_process import ServerProcess, ask_health, run_serve
-from tests.server.served import Served, run_served
+from tests.server.served import Served
 
-STREAMS, SLOTS = 200, 64
+STREAMS = 200
 NEW_TOKENS = 24
-
-
-@pytest.fixture(scope="module")
-def served(tiny_model: Path) -> Iterator[Served]:
-    with run_served(tiny_model, slots=SLOTS) as running:
-        yield running
 
 
 # ---- two hundred streams

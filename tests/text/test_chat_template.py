@@ -323,7 +323,7 @@ def test_an_interrupted_conversation_is_not_taken_for_the_next(monkeypatch: pyte
         raise KeyboardInterrupt
 
     with ChatTemplate("{{ messages[0].content }}") as template:
-        monkeypatch.setattr(template._process.stdout, "readline", interrupt)
+        monkeypatch.setattr(template._worker.process.stdout, "readline", interrupt)
         with pytest.raises(KeyboardInterrupt):
             template.render([{"role": "user", "content": "first"}])
         assert template.render([{"role": "user", "content": "second"}]) == "second"
@@ -331,7 +331,7 @@ def test_an_interrupted_conversation_is_not_taken_for_the_next(monkeypatch: pyte
 
 def test_ctrl_c_at_the_terminal_does_not_reach_the_process() -> None:
     with ChatTemplate("{{ messages[0].content }}") as template:
-        assert os.getpgid(template._process.pid) != os.getpgid(0)
+        assert os.getpgid(template._worker.process.pid) != os.getpgid(0)
 
 
 def test_a_template_that_is_none_is_reported_at_once() -> None:

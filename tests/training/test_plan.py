@@ -34,7 +34,7 @@ from pellucid.training.plan import (
 )
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
-from pellucid.training.recipe.reading import read_preset
+from pellucid.training.recipe.sections import read_preset
 
 SPEED = 178e9
 TEXTS = (300, 5_000, 100_000, 1_115_394, 30_000_000, 10**9)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from pellucid.base.arguments import check_int, check_list, check_one_of, check_type
+from pellucid.base.arguments import check_int, check_list, check_one_of, check_text, check_type
 from pellucid.base.errors import TokenError, UsageError
 from pellucid.base.schema import read
 from pellucid.generation.settings.conflicts import drop_conflicts, find_conflicts
@@ -86,7 +86,7 @@ class Sampling:
         """
         if isinstance(table, cls):
             return table
-        found = read_settings(table, path, error)
+        found = read_settings(table, check_text("path", path), error)
         try:
             return cls(**found)
         except UsageError as refusal:

@@ -211,6 +211,7 @@ _ROWS = (
         "Further samplers, each a kind with its settings.",
         [{"kind": "min_p", "min_p": 0.05}],
         most=MOST_SAMPLERS,
+        words=f"a list of at most {MOST_SAMPLERS} samplers",
         single=True,
         option="--sampler",
     ),

@@ -18,7 +18,7 @@ from pellucid.server.http.request import check_no_query, parse_query, read_json
 MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-class Worker(Protocol):
+class Answerer(Protocol):
     """What answers questions: the process that holds the session, or a test's stand-in."""
 
     @property
@@ -58,7 +58,7 @@ class ExplorerApp(Shell):
     """The explorer's page and questions. `files` are those of the page, by name: no path is ever joined."""
 
     def __init__(
-        self, worker: Worker, files: Mapping[str, bytes], access: Access, more: Iterable[ShellRoute] = ()
+        self, worker: Answerer, files: Mapping[str, bytes], access: Access, more: Iterable[ShellRoute] = ()
     ) -> None:
         self.worker, self.files, self.entrance = worker, files, Entrance(access)
         routes = [
@@ -96,7 +96,7 @@ async def send_page_file(files: Mapping[str, bytes], request: Request) -> Respon
     return Response(files[name], media_type=MEDIA_TYPES.get(name.rpartition(".")[2], "text/plain"))
 
 
-async def answer_question(worker: Worker, request: Request) -> Response:
+async def answer_question(worker: Answerer, request: Request) -> Response:
     """Returns the answer to a question, with the time that it took in `Server-Timing`."""
     name, limits = request.path_params["question"], request.scope["access"].limits
     if name not in worker.methods:

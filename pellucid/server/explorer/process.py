@@ -4,9 +4,9 @@
     1 200 {"at": "probs[t=1,v=2]", …}                                                         a line out
 
 A line out is the id of the question, an HTTP status and the body, so that the parent passes the body on
-without reading it. The first line out has the id 0 and says that the source is open, or why it cannot be. A
-question that computes for long (POST, or about a trace that must be computed again) is answered in a thread
-of its own, one at a time, while the others are answered. The process ends when its input does.
+without reading it. The first line out has the HTTP method of each question, or says why the source cannot be
+opened. A question that computes for long (POST, or about a trace that must be computed again) is answered in
+a thread of its own, one at a time, while the others are answered. The process ends when its input does.
 """
 
 import contextlib
@@ -19,15 +19,13 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pellucid.base.errors import PellucidError, UsageError, quote, show, unknown
-from pellucid.base.pipes import open_output, parse_table, read_lines
+from pellucid.base.errors import PellucidError, quote, unknown
+from pellucid.base.worker import describe_failure, open_output
 from pellucid.server.explorer import find_question, list_questions
 
 if TYPE_CHECKING:
     from pellucid.server.explorer.session import Session
 
-MOST_LINE = 1_000_000
-"""Bytes of a line in."""
 MOST_ANSWER = 500_000
 """Bytes of an answer."""
 MOST_WAITING, MOST_RUNS = 256, 4
@@ -40,7 +38,7 @@ class QuestionLine(NamedTuple):
     """One question, as a line in states it."""
 
     id: int
-    name: str
+    question: str
     parameters: dict[str, Any]
     is_text: bool
 
@@ -57,11 +55,7 @@ class QuestionWorker:
 
     def receive(self, line: bytes) -> None:
         """Takes a line in; it never waits."""
-        try:
-            asked = parse_line(line)
-        except UsageError as error:
-            self._write(format_error(0, 400, str(error)))
-            return
+        asked = QuestionLine(**json.loads(line))
         is_long = self._computes_long(asked)
         try:
             (self._long if is_long else self._short).put_nowait(asked)
@@ -74,11 +68,11 @@ class QuestionWorker:
         again."""
         from pellucid.server.explorer.question import get_method, is_looked_up, read_signature
 
-        if asked.name not in list_questions():
+        if asked.question not in list_questions():
             return False
-        known = read_signature(find_question(asked.name).answer)
+        known = read_signature(find_question(asked.question).answer)
         traces = [asked.parameters.get(parameter.name) for parameter in known if is_looked_up(parameter)]
-        return get_method(asked.name) == "POST" or any(map(self.session.must_compute, traces))
+        return get_method(asked.question) == "POST" or any(map(self.session.must_compute, traces))
 
     def _answer_all(self, waiting: "queue.Queue[QuestionLine]") -> None:
         while True:
@@ -89,41 +83,26 @@ def answer_line(session: "Session", asked: QuestionLine) -> bytes:
     """Returns the line out of a question, whatever happens."""
     from pellucid.server.explorer.question import ask
 
-    if asked.name not in list_questions():
-        return format_error(asked.id, 404, unknown("a question", asked.name, list_questions()))
+    if asked.question not in list_questions():
+        return format_error(asked.id, 404, unknown("a question", asked.question, list_questions()))
     try:
-        line = format_line(asked.id, 200, ask(session, asked.name, asked.parameters, asked.is_text))
+        line = format_line(asked.id, 200, ask(session, asked.question, asked.parameters, asked.is_text))
     except PellucidError as error:
         return format_error(asked.id, 400, str(error))
     except MemoryError:
-        return format_error(asked.id, 500, f"there is not enough memory for the question {asked.name}.")
+        return format_error(asked.id, 500, f"there is not enough memory for the question {asked.question}.")
     except Exception as error:
         if os.environ.get(DEBUG):
             traceback.print_exc()
         what = f"{type(error).__name__}: {quote(error)}"
         hint = f"The variable {DEBUG}=1 prints where."
-        return format_error(asked.id, 500, f"the question {asked.name} failed with {what}. {hint}")
+        return format_error(asked.id, 500, f"the question {asked.question} failed with {what}. {hint}")
     if len(line) > MOST_ANSWER:
         size = f"{len(line):,} bytes; {MOST_ANSWER:,} are the most"
-        return format_error(asked.id, 500, f"the answer to {asked.name} has {size}. Ask for less at once.")
+        return format_error(
+            asked.id, 500, f"the answer to {asked.question} has {size}. Ask for less at once."
+        )
     return line
-
-
-def parse_line(line: bytes) -> QuestionLine:
-    """Returns the question of a line in."""
-    found = parse_table(line, "a question", MOST_LINE)
-    known = {"id": int, "question": str, "parameters": dict, "is_text": bool}
-    found = dict[str, Any](parameters={}, is_text=False) | found
-    for key, kind in known.items():
-        if type(found.get(key)) is not kind:
-            raise UsageError(
-                f"{key} of a question must be of type {kind.__name__}, not {show(found.get(key))}."
-            )
-    if more := [key for key in found if key not in known]:
-        raise UsageError(unknown("a key of a question", more[0], known))
-    if not 0 < found["id"] < 2**63:
-        raise UsageError(f"id of a question must be a whole number from 1, not {show(found['id'])}.")
-    return QuestionLine(found["id"], found["question"], found["parameters"], found["is_text"])
 
 
 def format_line(id: int, status: int, body: Any) -> bytes:
@@ -137,32 +116,22 @@ def format_error(id: int, status: int, message: str) -> bytes:
     return format_line(id, status, {"error": {"message": message}})
 
 
-def describe_failure(error: PellucidError) -> dict[str, Any]:
-    """Returns the body of the first line where the source cannot be opened."""
-    return {"error": {"message": str(error), "kind": type(error).__name__}}
-
-
-def describe_ready() -> dict[str, Any]:
-    """Returns the body of the first line: the HTTP method of each question."""
-    from pellucid.server.explorer.question import get_method
-
-    return {"ready": {name: get_method(name) for name in list_questions()}}
-
-
 def main(source: str, path: str = "", weights: str = "") -> None:
     """Opens the source, read from a path and with its matrices held as named where these are given, and
     answers until standard input ends."""
     write = open_output()
     try:
+        from pellucid.server.explorer.question import get_method
         from pellucid.server.explorer.session import Session
 
         session = Session.open(source, path or None, weights or None)
     except PellucidError as error:
-        write(format_line(0, 400, describe_failure(error)))
+        write(describe_failure(error))
         return
-    write(format_line(0, 200, describe_ready()))
+    ready = {name: get_method(name) for name in list_questions()}
+    write(json.dumps({"ready": ready}).encode() + b"\n")
     worker = QuestionWorker(session, write)
-    for line in read_lines(sys.stdin.buffer, MOST_LINE):
+    for line in sys.stdin.buffer:
         worker.receive(line)
     os._exit(0)  # a run in a thread is not waited for
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.base.schema import Field, cached, check_utf8, fields_of_signature, read
+from pellucid.base.schema import Field, check_utf8, fields_of_signature, memoize, read
 from pellucid.server.explorer import find_question
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def ask(
         return to_json(answer(session, **called))  # type: ignore[no-any-return]
 
 
-@cached
+@memoize
 def read_signature(answer: Callable[..., Any]) -> tuple[Field, ...]:
     """Returns the parameters of an `answer` after the session."""
     return tuple(

@@ -14,13 +14,14 @@ from pathlib import PurePath
 from typing import Any
 
 from pellucid.base.errors import ResourceError, UsageError
+from pellucid.server import check_extra
 from pellucid.server.explorer.bundle import read_page_files
 from pellucid.server.explorer.client import ExplorerWorker
-from pellucid.server.extra import check_extra
-from pellucid.server.http.bind import bind, get_port
+from pellucid.server.http.address import bind, get_port
 
-DRAIN_SECONDS = 1
-"""How long a last answer may take after the signal that ends the server."""
+DRAIN_SECONDS = 0
+"""How long a last answer may take after the signal, beyond the second in which the server ends: a run, which
+may take an hour, is not waited for."""
 POLL_SECONDS = 0.02
 
 Say = Callable[[str], None]
@@ -80,7 +81,7 @@ async def _explore(
     await asyncio.sleep(0)  # the process starts here, and opens the source while uvicorn is imported
     from pellucid.server.explorer.app import ExplorerApp
     from pellucid.server.http.limits import Access
-    from pellucid.server.http.listen import make_server
+    from pellucid.server.http.listen import DrainingServer
 
     worker = await opening
     try:
@@ -93,7 +94,7 @@ async def _explore(
         if opens_browser and not open_browser(app.entrance.make_link()):
             say("There is no graphical browser here: open this address in one.")
         say("Ctrl-C ends the explorer.")
-        server = make_server(app, DRAIN_SECONDS)
+        server = DrainingServer(app, DRAIN_SECONDS)
         await server.serve([listening])
         return server.ended_by
     finally:

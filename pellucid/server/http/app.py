@@ -43,7 +43,8 @@ class ShellRoute(Route):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self.is_public:
             check_key(scope["access"], scope)
-            check_not_ending(scope["app"])
+            if scope["app"].is_ending:
+                raise make_ending_error()
         if scope["method"] not in self.methods:
             allowed = sorted(self.methods)
             message = f"the method of this path is {' or '.join(allowed)}."
@@ -110,12 +111,6 @@ class Shell:
 
     def record_answer(self, scope: Scope, status: int | None) -> None:
         """Called once for each request, with its answer's status; None where the client left before."""
-
-
-def check_not_ending(app: Shell) -> None:
-    """Raises where the server takes no new requests."""
-    if app.is_ending:
-        raise make_ending_error()
 
 
 def make_ending_error() -> RequestError:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from pellucid.base.errors import PellucidError
-from pellucid.server.http.hosts import LOOPBACK_HOSTS, list_authorities, list_own_hosts, read_allowed_host
+from pellucid.server.http.address import LOOPBACK_HOSTS, list_authorities, list_own_hosts, read_allowed_host
 
 Scope = Mapping[str, Any]
 """What ASGI says about a request."""

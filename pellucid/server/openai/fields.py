@@ -73,7 +73,7 @@ class FieldRow(NamedTuple):
     field: RequestField
 
 
-def field(name: str, meaning: str, type: Any = None, **more: Any) -> RequestField:
+def make_field(name: str, meaning: str, type: Any = None, **more: Any) -> RequestField:
     """Returns a field; a text is as long as a body holds, and an object in it is its inner one."""
     if type is str and "most" not in more and "choices" not in more:
         more |= {"most": MOST_CHARACTERS, "words": "a text"}
@@ -84,7 +84,7 @@ def field(name: str, meaning: str, type: Any = None, **more: Any) -> RequestFiel
 
 def use(endpoints: tuple[FieldEndpoint, ...], name: str, type: Any, why: str, **more: Any) -> FieldRow:
     """Returns the row of a field that is used."""
-    return FieldRow(endpoints, field(name, why, type, **more))
+    return FieldRow(endpoints, make_field(name, why, type, **more))
 
 
 def use_setting(endpoints: tuple[FieldEndpoint, ...], name: str, setting: str, **more: Any) -> FieldRow:
@@ -98,12 +98,12 @@ def use_setting(endpoints: tuple[FieldEndpoint, ...], name: str, setting: str, *
 
 def ignore(endpoints: tuple[FieldEndpoint, ...], name: str, why: str) -> FieldRow:
     """Returns the row of a field that changes nothing; its value may be anything."""
-    return FieldRow(endpoints, field(name, why, fate="ignored"))
+    return FieldRow(endpoints, make_field(name, why, fate="ignored"))
 
 
 def refuse(endpoints: tuple[FieldEndpoint, ...], name: str, why: str, *neutral: Any, **more: Any) -> FieldRow:
     """Returns the row of a field that is refused unless its value is null or one of the neutral ones."""
-    return FieldRow(endpoints, field(name, why, fate="refused", neutral=neutral, **more))
+    return FieldRow(endpoints, make_field(name, why, fate="refused", neutral=neutral, **more))
 
 
 # ---- objects in a request
@@ -113,7 +113,7 @@ IN_CONTENT = "The chat template reads the content: write it there."
 NO_MEDIA = "The server reads text only, and fetches no address: send the text."
 CACHING = "Caching changes what a request costs, not its answer."
 PART_FIELDS = index_fields(
-    field(
+    make_field(
         "type",
         "What the part is.",
         str,
@@ -124,15 +124,15 @@ PART_FIELDS = index_fields(
         },
         default=REQUIRED,
     ),
-    field("text", "The words of the part.", str, default=REQUIRED),
-    field("refusal", "The server makes no refusals: send a text.", fate="refused", neutral=("",)),
-    *(field(name, NO_MEDIA, fate="refused") for name in ("image_url", "input_audio", "file")),
-    *(field(name, CACHING, fate="ignored") for name in ("prompt_cache_breakpoint", "cache_control")),
+    make_field("text", "The words of the part.", str, default=REQUIRED),
+    make_field("refusal", "The server makes no refusals: send a text.", fate="refused", neutral=("",)),
+    *(make_field(name, NO_MEDIA, fate="refused") for name in ("image_url", "input_audio", "file")),
+    *(make_field(name, CACHING, fate="ignored") for name in ("prompt_cache_breakpoint", "cache_control")),
 )
 PART = RequestObject("a part of a message", PART_FIELDS)
 PARTS = Field("", list_of(PART), least=1, most=MOST_PARTS)
 MESSAGE_FIELDS = index_fields(
-    field(
+    make_field(
         "role",
         "Who says it; developer is what OpenAI now calls system.",
         str,
@@ -140,7 +140,7 @@ MESSAGE_FIELDS = index_fields(
         refusals=dict.fromkeys(("tool", "function"), NO_TOOLS),
         default=REQUIRED,
     ),
-    field(
+    make_field(
         "content",
         "What is said; the texts of several parts are joined with a newline.",
         Any,
@@ -149,42 +149,34 @@ MESSAGE_FIELDS = index_fields(
         words=f"a text, or a list of 1 to {MOST_PARTS:,} parts",
         default=REQUIRED,
     ),
-    field("name", "The chat template reads the role and the content.", fate="ignored"),
-    field("annotations", "They are notes to an earlier answer, and not its text.", fate="ignored"),
-    field(
+    make_field("name", "The chat template reads the role and the content.", fate="ignored"),
+    make_field("annotations", "They are notes to an earlier answer, and not its text.", fate="ignored"),
+    make_field(
         "refusal", "The server makes no refusals: send its words as content.", fate="refused", neutral=("",)
     ),
-    field("audio", NO_MEDIA, fate="refused"),
-    field("tool_calls", NO_TOOLS, fate="refused", neutral=([],)),
-    field("tool_call_id", NO_TOOLS, fate="refused", neutral=("",)),
-    field("function_call", NO_TOOLS, fate="refused"),
-    *(field(name, IN_CONTENT, fate="refused", neutral=("",)) for name in ("reasoning", "reasoning_content")),
+    make_field("audio", NO_MEDIA, fate="refused"),
+    make_field("tool_calls", NO_TOOLS, fate="refused", neutral=([],)),
+    make_field("tool_call_id", NO_TOOLS, fate="refused", neutral=("",)),
+    make_field("function_call", NO_TOOLS, fate="refused"),
+    *(
+        make_field(name, IN_CONTENT, fate="refused", neutral=("",))
+        for name in ("reasoning", "reasoning_content")
+    ),
 )
 STREAM_FIELDS = index_fields(
-    field(
-        "include_usage",
-        "Whether a last event has the number of tokens.",
-        bool,
-        default=False,
-    ),
-    field("include_obfuscation", "No event is filled up to hide its length.", fate="ignored"),
-    field("continuous_usage_stats", "Usage comes in the last event.", fate="refused", neutral=(False,)),
+    make_field("include_usage", "Whether a last event has the number of tokens.", bool, default=False),
+    make_field("include_obfuscation", "No event is filled up to hide its length.", fate="ignored"),
+    make_field("continuous_usage_stats", "Usage comes in the last event.", fate="refused", neutral=(False,)),
 )
 JSON_SCHEMA = {key: getattr(SETTINGS["json_schema"], key) for key in ("then", "words")}
 SCHEMA_FIELDS = index_fields(
-    field(
-        "schema",
-        "What the answer obeys.",
-        Any,
-        default=REQUIRED,
-        **JSON_SCHEMA,
-    ),
-    field("name", "The schema is used, not its name.", fate="ignored"),
-    field("description", "The model does not see it.", fate="ignored"),
-    field("strict", "A schema is always obeyed.", fate="ignored"),
+    make_field("schema", "What the answer obeys.", Any, default=REQUIRED, **JSON_SCHEMA),
+    make_field("name", "The schema is used, not its name.", fate="ignored"),
+    make_field("description", "The model does not see it.", fate="ignored"),
+    make_field("strict", "A schema is always obeyed.", fate="ignored"),
 )
 FORMAT_FIELDS = index_fields(
-    field(
+    make_field(
         "type",
         "Whether the answer is any text, or JSON of a schema.",
         str,
@@ -195,7 +187,7 @@ FORMAT_FIELDS = index_fields(
         },
         default=REQUIRED,
     ),
-    field("json_schema", "The schema.", RequestObject("a response format's json_schema", SCHEMA_FIELDS)),
+    make_field("json_schema", "The schema.", RequestObject("a response format's json_schema", SCHEMA_FIELDS)),
 )
 
 # ---- rows
@@ -309,13 +301,7 @@ USED_ROWS = (
         "Whether each token comes with its entropy, rank and surprisal, and the answer with a trace id.",
         default=False,
     ),
-    use(
-        GENERATION,
-        "ledger",
-        bool,
-        "Whether the generation ledger comes with the answer.",
-        default=False,
-    ),
+    use(GENERATION, "ledger", bool, "Whether the generation ledger comes with the answer.", default=False),
     use(EMBEDDINGS, "input", Any, "The texts to embed.", **_prompts(MOST_INPUTS)),
     use(
         EMBEDDINGS,
@@ -325,13 +311,7 @@ USED_ROWS = (
         default="float",
         choices=("float", "base64"),
     ),
-    use(
-        TOKENIZE,
-        "prompt",
-        str,
-        "The text to tokenize.",
-        default_text="none, where messages are given",
-    ),
+    use(TOKENIZE, "prompt", str, "The text to tokenize.", default_text="none, where messages are given"),
     use(
         TOKENIZE,
         "messages",
@@ -399,13 +379,7 @@ REFUSED_ROWS = (
     refuse(CHAT, "prompt", "This endpoint answers a conversation: use messages, or /v1/completions.", ""),
     refuse(CHAT, "echo", "An answer is not part of the prompt: use /v1/completions.", False),
     refuse(CHAT, "system", 'Use a message with the role "system".', ""),
-    refuse(
-        GENERATION,
-        "prompt_logprobs",
-        "Use echo and logprobs of /v1/completions.",
-        0,
-        False,
-    ),
+    refuse(GENERATION, "prompt_logprobs", "Use echo and logprobs of /v1/completions.", 0, False),
     *(refuse(GENERATION, name, NO_TOOLS, []) for name in ("tools", "functions")),
     *(refuse(GENERATION, name, NO_TOOLS, "none", "auto") for name in ("tool_choice", "function_call")),
     refuse(GENERATION, "audio", "The server writes text only: omit it."),

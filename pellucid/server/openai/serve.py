@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,29 +20,30 @@ from pellucid.base.errors import PellucidError, UsageError, show
 from pellucid.base.formatting import format_bytes, pluralize
 from pellucid.formats.pretrained import Pretrained
 from pellucid.formats.quantizing import check_weights, with_weights
-from pellucid.server.extra import check_extra
-from pellucid.server.http.app import Shell, ShellRoute
-from pellucid.server.http.bind import bind, get_port, raise_file_limit
-from pellucid.server.http.hosts import check_exposure, list_own_hosts, resolve_address
+from pellucid.formats.resolve import open_model
+from pellucid.generation.answers.lines import EngineOptions, EngineReady
+from pellucid.server.http.address import (
+    bind,
+    check_exposure,
+    get_port,
+    list_own_hosts,
+    raise_file_limit,
+    resolve_address,
+)
+from pellucid.server.http.app import Shell, ShellRoute, make_ending_error
 from pellucid.server.http.key_file import VARIABLE
-from pellucid.server.http.limits import Access, Scope
+from pellucid.server.http.limits import Access, Scope, make_serve_access
+from pellucid.server.http.listen import DrainingServer
 from pellucid.server.openai.answers.explorer import answer_about_model, open_page, send_page
-from pellucid.server.openai.endpoints.chat import answer_chat
-from pellucid.server.openai.endpoints.completions import complete
+from pellucid.server.openai.endpoints.chat import plan_chat
+from pellucid.server.openai.endpoints.completions import generate_answer, plan_completions
 from pellucid.server.openai.endpoints.embeddings import embed
 from pellucid.server.openai.endpoints.health import show_health, show_metrics
 from pellucid.server.openai.endpoints.models import list_models, show_model
 from pellucid.server.openai.endpoints.tokenizing import detokenize, show_tokenizer, tokenize
 from pellucid.server.openai.served_model import ServedModel
+from pellucid.server.openai.worker.client import EngineClient
 
-if TYPE_CHECKING:
-    from pellucid.generation.answers.lines import EngineReady
-    from pellucid.server.http.listen import DrainingServer
-    from pellucid.server.openai.served_model import ServedModel
-    from pellucid.server.openai.worker.client import EngineClient
-
-
-PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 DRAIN_SECONDS = 30
 """How long running answers may take after the signal that ends the server."""
 
@@ -70,22 +71,12 @@ def serve(
 
     `key_file` is where the key was read, for the example that is printed; `say` prints a line.
     """
-    check_extra(PACKAGES)
     check_engine_names(device, dtype, cache)
     check_weights(weights)
     address = resolve_address(host)
     check_exposure(address, key)
     raise_file_limit()
     with bind(port, address) as listening:
-        from pellucid.formats.resolve import open_model
-        from pellucid.generation.answers.lines import EngineOptions
-        from pellucid.server.http.app import make_ending_error
-        from pellucid.server.http.limits import make_serve_access
-        from pellucid.server.http.listen import DrainingServer
-        from pellucid.server.openai.serve import ServeApp, make_curl_line
-        from pellucid.server.openai.served_model import ServedModel
-        from pellucid.server.openai.worker.client import EngineClient
-
         access = make_serve_access(get_port(listening), address, key, allow_hosts)
         # "auto" is decided by the engine: the process that listens does not import torch
         named = None if weights == "auto" else weights
@@ -98,7 +89,7 @@ def serve(
         give_up = partial(engine.fail_all, make_ending_error)
         server = DrainingServer(ServeApp(served, access), DRAIN_SECONDS, give_up, say)
 
-        def say_ready(ready: "EngineReady") -> None:
+        def say_ready(ready: EngineReady) -> None:
             room = f"{pluralize(ready.slots, 'slot')} of {ready.capacity:,} tokens"
             if ready.capacity < (context := pretrained.config.context_length):
                 served.limit_context(ready.capacity)
@@ -127,10 +118,10 @@ def check_engine_names(device: str, dtype: str, cache: str | None) -> None:
 
 async def run_until_signal(
     listening: socket.socket,
-    server: "DrainingServer",
-    served: "ServedModel",
-    engine: "EngineClient",
-    say_ready: Callable[["EngineReady"], None],
+    server: DrainingServer,
+    served: ServedModel,
+    engine: EngineClient,
+    say_ready: Callable[[EngineReady], None],
 ) -> int | None:
     """Serves until a signal comes and running answers are given, and returns it; raises where the model does
     not load, or the engine is given up. Requests are answered while it loads: `/health` says so, and others
@@ -211,8 +202,8 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("GET", "/explore/{name}"): send_page,
     ("GET", "/api/{question}"): answer_about_model,
     ("POST", "/api/{question}"): answer_about_model,
-    ("POST", "/v1/completions"): complete,
-    ("POST", "/v1/chat/completions"): answer_chat,
+    ("POST", "/v1/completions"): partial(generate_answer, "completions", plan_completions),
+    ("POST", "/v1/chat/completions"): partial(generate_answer, "chat", plan_chat),
     ("POST", "/v1/embeddings"): embed,
     ("GET", "/v1/models"): list_models,
     ("GET", "/v1/models/{name:path}"): show_model,

@@ -3,59 +3,15 @@
 import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Protocol
 
 from pellucid.base.errors import show
 from pellucid.formats.pretrained import Pretrained
-from pellucid.generation.answers.lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.generation.answers.logprobs import TokenTexts
 from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.answers.explorer import AnswerExplorer
-from pellucid.server.openai.answers.kept import KeptAnswers
-from pellucid.server.openai.metrics import EngineLoad, Metrics
+from pellucid.server.openai.answers.explorer import AnswerExplorer, KeptAnswers
+from pellucid.server.openai.metrics import Metrics
 from pellucid.server.openai.reading.prompts import PromptEncoder
-
-EngineState = Literal["loading", "ready", "unhealthy"]
-
-
-class RunningRequest(Protocol):
-    """A prompt in the engine."""
-
-    prompt: tuple[ScoredToken, ...]
-    """The scored tokens of the prompt, before the first piece where they were asked for."""
-    end: End | None
-    """Its end, when all pieces were read."""
-
-    async def read(self) -> list[Piece]:
-        """Returns the pieces that came since the last call, and waits where there are none; [] at the end.
-
-        It raises a RequestError where the request cannot be run, or the engine failed.
-        """
-        ...
-
-    def cancel(self) -> None:
-        """Ends it, at any time; whatever it holds in the engine is free at once, and where `read` waits, it
-        returns []."""
-        ...
-
-
-class ServingEngine(Protocol):
-    """The engine as the endpoints see it: a process of its own, or a test's stand-in."""
-
-    @property
-    def state(self) -> EngineState: ...
-
-    @property
-    def load(self) -> EngineLoad: ...
-
-    def generate(self, request: GenerateRequest) -> RunningRequest:
-        """Sends a prompt to the engine. It raises a RequestError where the queue is full (429), or where the
-        engine does not run (503), both with Retry-After."""
-        ...
-
-    async def embed(self, prompt: tuple[int, ...]) -> list[float]:
-        """Returns the mean of the final hidden states of a prompt, normalized to length 1."""
-        ...
+from pellucid.server.openai.worker.client import EngineClient
 
 
 @dataclass
@@ -64,7 +20,7 @@ class ServedModel:
 
     name: str
     pretrained: Pretrained
-    engine: ServingEngine
+    engine: EngineClient
     source: str = ""
     """The MODEL argument, which the explorer shows; by default its path."""
     weights: str | None = None

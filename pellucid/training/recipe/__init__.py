@@ -25,7 +25,6 @@ from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts import Part
 from pellucid.parts.optimizers import AdamW, OptimizerConfig
 from pellucid.parts.schedules import Cosine, ScheduleConfig
-from pellucid.training.recipe.reading import read_model
 from pellucid.training.recipe.sections import (
     MOST,
     SAMPLE_SETTINGS,
@@ -33,6 +32,7 @@ from pellucid.training.recipe.sections import (
     EvaluationSettings,
     LoraSettings,
     TrainSettings,
+    read_model,
 )
 from pellucid.training.recipe.toml import format_toml
 

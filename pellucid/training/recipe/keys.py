@@ -23,8 +23,7 @@ from pellucid.generation.settings.sampling import DEFAULTS, Sampling
 from pellucid.generation.settings.table import SETTINGS
 from pellucid.parts import Part, find, kinds
 from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.reading import FROM_DATA
-from pellucid.training.recipe.sections import OTHER_SAMPLE_SETTINGS, SAMPLE_SETTINGS
+from pellucid.training.recipe.sections import FROM_DATA, OTHER_SAMPLE_SETTINGS, SAMPLE_SETTINGS
 from pellucid.training.recipe.toml import format_toml
 
 COLUMN = 32

@@ -10,7 +10,7 @@ from pellucid.base.toml import check_numbers
 from pellucid.data.sources.settings import Paths
 from pellucid.parts import Part
 from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.reading import read_preset
+from pellucid.training.recipe.sections import read_preset
 from pellucid.training.recipe.toml import parse_value
 
 MODEL = "model"

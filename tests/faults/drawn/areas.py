@@ -30,7 +30,7 @@ AREAS: dict[str, tuple[float, tuple[str, ...]]] = {
             "pellucid/training/history/log.py",
             "pellucid/verification/runs/rebuild.py",
             "pellucid/verification/runs/rebuilt_step.py",
-            "pellucid/training/recipe/reading.py",
+            "pellucid/training/recipe/sections.py",
             "pellucid/data/loader.py",
             "pellucid/data/batches.py",
             "pellucid/data/permutation.py",

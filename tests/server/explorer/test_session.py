@@ -115,19 +115,6 @@ def test_a_dropped_trace_is_computed_again_bit_for_bit(request_: RunRequest) -> 
     assert session.newest is not None and session.newest.id == "t2" and session.must_compute(None)
 
 
-def test_an_edited_trace_is_computed_again_bit_for_bit() -> None:
-    session = open_limited(most_traces=2)
-    held = session.run(RunRequest("A B"))
-    edited = session.edit(held, CellEdit("blocks.0.attn.scores", (0, 0, 1, 0), 3.0))
-    values = copy_values(edited)
-    for prompt in PROMPTS[:3]:
-        session.run(RunRequest(prompt))
-    assert not {"t1", "t2"} & set(session.traces)
-    again = session.get_trace("t2")
-    assert have_same_bits(again.trace.tape, values) and again.parent == "t1"
-    assert session.get_unedited(again).id == "t1"
-
-
 def test_of_very_many_traces_the_oldest_are_forgotten_but_not_those_that_another_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,7 +7,7 @@ from pellucid.explanation.address import parse
 from pellucid.explanation.trace import Trace
 from pellucid.model import load
 from pellucid.reference.tape import Tape
-from pellucid.server.explorer.window import TableWindow, find_window
+from pellucid.server.explorer.window import find_window
 
 
 def make_trace(*shape: int) -> Trace:
@@ -28,23 +28,6 @@ def test_every_cell_is_in_view_of_its_window_and_of_the_template(shape: tuple[in
         assert parse(trace, at).cell == index
         assert parse(trace, window.address).cell == window.first
         assert find_window(trace, "x", window.first).find_place(window.first) is not None
-
-
-def test_all_cells_of_a_value_are_reached_through_neighbors() -> None:
-    trace = make_trace(25, 20)
-    todo, seen = [find_window(trace, "x", (0, 0))], set()
-    while todo:
-        window = todo.pop()
-        if window.first not in seen:
-            seen.add(window.first)
-            todo += filter(None, window.find_neighbors().values())
-    shown = {number for first in seen for number in TableWindow(trace, "x", first).numbers.ravel()}
-    assert len(seen) == 9 and len(shown) == 500
-
-
-def test_a_window_that_holds_the_whole_value_has_no_neighbors() -> None:
-    trace = make_trace(9, 8)
-    assert not any(find_window(trace, "x", (8, 7)).find_neighbors().values())
 
 
 def test_neighbors_are_told_apart() -> None:

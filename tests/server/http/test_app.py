@@ -47,28 +47,6 @@ def test_every_answer_has_the_security_headers_once(server: Running) -> None:
     assert all(raw.count(name.encode()) == 1 for name in HEADERS)
 
 
-def test_every_error_is_json_with_a_message(server: Running) -> None:
-    for answer in (
-        server.ask("GET", "/nothing"),
-        server.ask("DELETE", "/explore/"),
-        server.ask("GET", "/api/nothing"),
-        server.ask("GET", "/api/run"),
-        server.post("/api/run", b"[]"),
-    ):
-        assert answer.status in (400, 404, 405) and answer.headers["content-type"] == "application/json"
-        assert answer.message.endswith((".", "?"))
-
-
-def test_a_wrong_method_names_the_right_ones(server: Running) -> None:
-    assert set(server.ask("PUT", "/explore/").headers["allow"].split(", ")) == {"GET", "HEAD"}
-    assert (
-        server.ask("POST", "/api/session", b"{}", Content_Type="application/json").headers["allow"] == "GET"
-    )
-    assert server.ask("GET", "/api/run").headers["allow"] == "POST"
-    for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"):
-        assert server.ask(method, "/api/session").status == 405
-
-
 def test_a_fault_of_ours_is_logged_without_what_was_asked(caplog: pytest.LogCaptureFixture) -> None:
     prompt = "-".join(("a", "secret"))  # a traceback shows lines of this file
 

@@ -11,18 +11,18 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pellucid.server.http.address import bind, get_port
 from pellucid.server.http.app import Shell, ShellRoute
-from pellucid.server.http.bind import bind, get_port
 from pellucid.server.http.limits import Access, RequestError
-from pellucid.server.http.listen import SIGNALS, DrainingServer, SignalledServer, make_server
+from pellucid.server.http.listen import SIGNALS, DrainingServer, LimitedProtocol
 
 
-def serve_until(*numbers: int) -> SignalledServer:
+def serve_until(*numbers: int) -> DrainingServer:
     """Returns a server that ran until it got these signals."""
 
-    async def serve() -> SignalledServer:
+    async def serve() -> DrainingServer:
         with bind(0) as listening:
-            server = make_server(Shell([], Access(get_port(listening), "k")), drain_seconds=1)
+            server = DrainingServer(Shell([], Access(get_port(listening), "k")), drain_seconds=1)
             loop = asyncio.get_running_loop()
             for number in numbers:
                 loop.call_later(0.05, os.kill, os.getpid(), number)
@@ -54,8 +54,8 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 def test_no_other_parser_is_taken_where_it_is_installed() -> None:
     with bind(0) as listening:
-        config = make_server(Shell([], Access(get_port(listening), "k")), drain_seconds=1).config
-    assert isinstance(config.http, type) and config.http.__mro__[1].__name__ == "LimitedProtocol"
+        config = DrainingServer(Shell([], Access(get_port(listening), "k")), drain_seconds=1).config
+    assert config.http is LimitedProtocol
     assert (config.ws, config.loop, config.access_log, config.server_header) == (
         "none",
         "asyncio",

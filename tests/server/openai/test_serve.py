@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import importlib
 import json
 import os
 import shutil
@@ -20,7 +21,8 @@ import pytest
 
 from pellucid.base.errors import FileError, PellucidError, ResourceError, UsageError
 from pellucid.generation.answers.lines import EngineReady
-from pellucid.server.http.bind import bind, get_port
+from pellucid.server import openai
+from pellucid.server.http.address import bind, get_port
 from pellucid.server.openai.serve import check_engine_names, serve
 from pellucid.server.openai.worker.client import MODULE
 from tests.server.served import STAND_IN, Served, run_served
@@ -44,7 +46,7 @@ OPTIONS: dict[str, Any] = {
 @contextlib.contextmanager
 def run_command(model: str | Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Runs a server in a process of its own with a stand-in engine; gives it and its address."""
-    arguments = (sys.executable, "-m", "tests.server.serve_stand_in", str(model), "0")
+    arguments = (sys.executable, "-m", STAND_IN, str(model), "0")
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -216,3 +218,12 @@ def test_a_name_of_no_device_or_dtype_is_refused_before_anything_is_loaded(
     with pytest.raises(PellucidError):
         check_engine_names(*names)
     check_engine_names("cuda:1", "bfloat16", "int8")
+
+
+def test_missing_packages_are_named_with_the_command_that_installs_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("starlette", "uvicorn"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UsageError, match=r"starlette and uvicorn: pip install 'pellucid\[serve\]'"):
+        importlib.reload(openai)

@@ -222,9 +222,3 @@ def test_a_path_of_another_api_starts_no_explorer(served: Served, client: RawCli
     check_refusal(client.ask("GET", "/api/tags"), 404)
     check_refusal(client.post("/api/generate", b"{}"), 404)
     assert served.app.served.explorer.methods == {}
-
-
-def test_a_head_that_is_too_long_is_an_error_with_a_body(client: RawClient) -> None:
-    check_refusal(client.ask("GET", "/health", X="y" * 70_000), 431)
-    check_refusal(client.ask("GET", "/health", **{f"X{i}": "y" for i in range(101)}), 431)
-    check_refusal(client.ask("GET", f"/health?{'y' * 50_000}"), 414)

@@ -9,8 +9,7 @@ import { h, visible } from "./dom.js";
 import { fillWindow } from "./grid.js";
 import { hashOf, numberLink } from "./link.js";
 import { show, showCount } from "./number.js";
-import { plainTable, rowHeading } from "./table.js";
-import { token } from "./token.js";
+import { plainTable, rowHeading, token } from "./parts.js";
 
 const NARROW = matchMedia("(max-width: 640px)");
 const SCHEMES = ["(prefers-color-scheme: dark)", "print"].map((query) => matchMedia(query));

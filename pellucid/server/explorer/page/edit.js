@@ -9,7 +9,7 @@
 import { h, visible } from "./dom.js";
 import { cellLink } from "./link.js";
 import { format, show, showCount, withHyphen } from "./number.js";
-import { plainTable, rowHeading } from "./table.js";
+import { plainTable, rowHeading } from "./parts.js";
 
 const EDIT_WORDS = {
   undo: ["Undo", "The edit is undone."],

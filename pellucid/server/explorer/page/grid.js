@@ -6,7 +6,7 @@
 import { h } from "./dom.js";
 import { hashOf } from "./link.js";
 import { show, showCount, spell, write } from "./number.js";
-import { token } from "./token.js";
+import { token } from "./parts.js";
 
 /**
  * Makes the window that begins at the address of its first cell. Options: `focus`, the [row, column] of the

@@ -4,8 +4,8 @@ import { h, visible } from "./dom.js";
 import { editStrip } from "./edit.js";
 import { cellLink, hashOf } from "./link.js";
 import { chooseDigits, chosenDigits, show, showCount, write } from "./number.js";
+import { shorten, token } from "./parts.js";
 import { searchBox } from "./search.js";
-import { shorten, token } from "./token.js";
 
 const header = document.getElementById("header");
 const footer = document.getElementById("footer");

@@ -10,8 +10,7 @@ import { ask } from "./ask.js";
 import { h } from "./dom.js";
 import { hashOf, numberLink } from "./link.js";
 import { show, showCount } from "./number.js";
-import { plainTable, rowHeading } from "./table.js";
-import { token } from "./token.js";
+import { plainTable, rowHeading, token } from "./parts.js";
 
 const NEXT_COUNTS = [8, 24, 64];
 

@@ -1,13 +1,11 @@
 /** Why: one number, its formula, its numbers, where it stands, what it reads, and where each came from. */
 
-import { bars } from "./chart.js";
 import { h } from "./dom.js";
 import { fillWindow, valueWindow } from "./grid.js";
 import { cellLink, hashOf, numberLink } from "./link.js";
 import { formula } from "./math.js";
 import { show, showCount, spell, write } from "./number.js";
-import { pieces } from "./pieces.js";
-import { token } from "./token.js";
+import { bars, pieces, token } from "./parts.js";
 
 const WASHES = ["a", "b", "c"];
 const MOST_CRUMBS = 6;

@@ -1,4 +1,6 @@
-"""The explorer of the served model: its page, what the page asks, and answers that are opened in it.
+"""The explorer of the served model: answers that are kept, its page, and what the page asks about them.
+
+An answer is kept as its tokens, under a trace id; nothing is computed to keep one.
 
 The page asks `open` with the trace id of an answer; its tokens are then run in the explorer's process, once,
 and everything else is asked about that run. The process starts when the first question comes, so that
@@ -7,8 +9,11 @@ a server whose answers are not opened holds no second copy of the weights.
 
 import asyncio
 import json
+import secrets
 import time
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +28,14 @@ from pellucid.server.explorer.bundle import read_page_files
 from pellucid.server.explorer.client import ExplorerWorker
 from pellucid.server.http.limits import RequestError
 from pellucid.server.http.request import check_media_type
-from pellucid.server.openai.answers.kept import MOST_ANSWERS, KeptAnswer, KeptAnswers
 
 if TYPE_CHECKING:
     from pellucid.server.openai.served_model import ServedModel
 
+MOST_ANSWERS = 1000
+MOST_TOKENS = 8_000_000
+"""Tokens of all answers together, of 4 bytes each."""
+PREFIX = "tr_"
 OPEN = "open"
 """The question that the server answers itself."""
 OTHER_FILES = {"runs", "log", "ledger"}
@@ -38,6 +46,56 @@ RETRY_SECONDS = 10.0
 AnswerRun = asyncio.Task[tuple[int, bytes]]
 """Its result is an HTTP status and a body."""
 FileStamp = tuple[tuple[str, int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class KeptAnswer:
+    """The token ids of an answer. How the new ones were chosen is the matter of a ledger."""
+
+    prompt: "array[int]"
+    new: "array[int]"
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.new)
+
+
+class KeptAnswers:
+    """The answers that were used last, by their trace ids, which cannot be guessed.
+
+    >>> answers = KeptAnswers()
+    >>> answers.get(answers.keep([4, 5], [6])).new.tolist()
+    [6]
+    """
+
+    def __init__(self, most: int = MOST_ANSWERS, most_tokens: int = MOST_TOKENS) -> None:
+        self._most, self._most_tokens = most, most_tokens
+        self._kept: dict[str, KeptAnswer] = {}  # the least recently used first
+        self._tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, prompt: Iterable[int], new: Iterable[int]) -> str:
+        """Returns the trace id of an answer; the least recently used ones go until the limits hold."""
+        id, answer = PREFIX + secrets.token_urlsafe(12), KeptAnswer(array("I", prompt), array("I", new))
+        self._kept[id] = answer
+        self._tokens += len(answer)
+        while len(self._kept) > self._most or (self._tokens > self._most_tokens and len(self._kept) > 1):
+            self._tokens -= len(self._kept.pop(next(iter(self._kept))))
+        return id
+
+    def get(self, id: str) -> KeptAnswer:
+        """Returns the answer of a trace id, which is then the one used last; raises where it is not kept."""
+        answer = self._kept.pop(id, None)
+        if answer is None:
+            raise RequestError(
+                f"this answer is no longer kept: the server keeps the {self._most:,} that were used last, "
+                'until it ends. Ask for it again with "explain": true.',
+                404,
+                param="answer",
+            )
+        self._kept[id] = answer
+        return answer
 
 
 class AnswerExplorer:

@@ -12,7 +12,7 @@ from pellucid.server.http.limits import RequestError
 from pellucid.server.http.request import ClientDisconnected, wait_until_disconnected
 from pellucid.server.openai.metrics import AnswerMeter, Outcome
 from pellucid.server.openai.reading.sampling import name_field
-from pellucid.server.openai.served_model import RunningRequest, ServingEngine
+from pellucid.server.openai.worker.client import EngineClient, EngineRequest
 
 PlacedPieces = list[tuple[int, list[Piece]]]
 """New pieces, with the place of the request to which they belong."""
@@ -26,7 +26,7 @@ class RunningAnswer:
 
     def __init__(
         self,
-        engine: ServingEngine,
+        engine: EngineClient,
         requests: Sequence[GenerateRequest],
         receive: Receive,
         meter: AnswerMeter | None = None,
@@ -34,7 +34,7 @@ class RunningAnswer:
     ) -> None:
         self._engine, self._requests, self._receive, self._meter = engine, requests, receive, meter
         self._sources = sources or {}
-        self.running: list[RunningRequest] = []
+        self.running: list[EngineRequest] = []
         self.prompt_tokens = sum(len(request.prompt) for request in requests)
         self.completion_tokens = 0
         """New tokens of all pieces that were read."""
@@ -105,7 +105,7 @@ class RunningAnswer:
         found, self._arrived = self._arrived, []
         return found
 
-    async def _collect(self, place: int, running: RunningRequest) -> None:
+    async def _collect(self, place: int, running: EngineRequest) -> None:
         while pieces := await running.read():
             self._arrived.append((place, pieces))
             self._has_arrived.set()

@@ -2,14 +2,17 @@
 
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from pellucid.generation.answers.logprobs import make_chat_logprobs
 from pellucid.generation.settings.keywords import own_settings
-from pellucid.server.openai.answers.plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
-from pellucid.server.openai.answers.settings import check_prompt_length, check_sampling, check_size
-from pellucid.server.openai.endpoints.generating import generate_answer
+from pellucid.server.openai.answers.plan import (
+    AnswerForm,
+    AnswerPlan,
+    PlannedPrompt,
+    check_prompt_length,
+    check_sampling,
+    choose_seed,
+    make_plan,
+)
 from pellucid.server.openai.reading.sampling import list_sources, read_sampling
 from pellucid.server.openai.served_model import ServedModel
 
@@ -30,11 +33,6 @@ CHAT_FORM = AnswerForm(
 )
 
 
-async def answer_chat(served: ServedModel, request: Request) -> Response:
-    """Answers with the next message of a conversation."""
-    return await generate_answer(served, request, "chat", plan_chat)
-
-
 async def plan_chat(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:
     """Returns what the answer to a request consists of; raises where a message or a setting is refused.
 
@@ -45,21 +43,8 @@ async def plan_chat(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:
     ids, stop_ids = await served.encoder.ask(values["messages"])
     room = max(1, served.pretrained.config.context_length - len(ids))
     sampling = read_sampling({"stop_ids": stop_ids, **values}, own, room)
-    sources = list_sources(values)
-    new_param = sources.get("max_new_tokens", "messages")
+    new_param = list_sources(values).get("max_new_tokens", "messages")
     check_prompt_length(served, sampling, len(ids), "messages", new_param)
-    seed = draw_seed() if sampling.seed is None else sampling.seed
-    plan = AnswerPlan(
-        CHAT_FORM,
-        served.name,
-        (PlannedPrompt(ids, seed),),
-        sampling.to_dict(),
-        sources,
-        n=sampling.n,
-        top_logprobs=values["top_logprobs"] if values["logprobs"] else None,
-        has_explanation=values["explain"],
-        has_ledger=values["ledger"],
-        has_usage=values["stream_options"]["include_usage"],
-    )
-    check_size(plan)
-    return plan
+    prompt = PlannedPrompt(ids, choose_seed(sampling))
+    top_logprobs = values["top_logprobs"] if values["logprobs"] else None
+    return make_plan(served, CHAT_FORM, values, sampling, [prompt], top_logprobs)

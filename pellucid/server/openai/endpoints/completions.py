@@ -1,8 +1,8 @@
 """`POST /v1/completions`: what follows a prompt, or each of several."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,16 +10,21 @@ from starlette.responses import Response
 from pellucid.generation.answers.logprobs import make_completion_logprobs
 from pellucid.generation.output import DECODED_PROMPT
 from pellucid.generation.settings.keywords import own_settings
-from pellucid.server.openai.answers.plan import AnswerForm, AnswerPlan, PlannedPrompt, draw_seed
-from pellucid.server.openai.answers.settings import (
+from pellucid.server.openai.answers.event_stream import EventStream
+from pellucid.server.openai.answers.plan import (
+    AnswerForm,
+    AnswerPlan,
+    PlannedPrompt,
     check_prompt_count,
     check_prompt_length,
     check_sampling,
-    check_size,
+    choose_seed,
     find_place,
+    make_plan,
 )
-from pellucid.server.openai.endpoints.generating import generate_answer
-from pellucid.server.openai.reading.sampling import list_sources, read_sampling
+from pellucid.server.openai.answers.whole import make_whole
+from pellucid.server.openai.reading.sampling import read_sampling
+from pellucid.server.openai.reading.values import read_values
 from pellucid.server.openai.served_model import ServedModel
 from pellucid.text.tokenizer import Tokenizer
 
@@ -34,9 +39,20 @@ COMPLETION_FORM = AnswerForm(
 )
 
 
-async def complete(served: ServedModel, request: Request) -> Response:
-    """Answers with a text for each prompt and choice."""
-    return await generate_answer(served, request, "completions", plan_completions)
+PlanAnswer = Callable[[ServedModel, dict[str, Any]], Awaitable[AnswerPlan]]
+"""Returns what an answer consists of, given the values of its request."""
+
+
+async def generate_answer(
+    endpoint: Literal["completions", "chat"], plan_answer: PlanAnswer, served: ServedModel, request: Request
+) -> Response:
+    """Returns the answer to a request; its clock starts before the body is read."""
+    meter = served.metrics.begin_answer()
+    values = await read_values(served, request, endpoint)
+    plan = await plan_answer(served, values)
+    if values["stream"]:
+        return EventStream(served, plan, meter)
+    return await make_whole(served, plan, request.receive, meter)
 
 
 async def plan_completions(served: ServedModel, values: dict[str, Any]) -> AnswerPlan:
@@ -53,28 +69,13 @@ async def plan_completions(served: ServedModel, values: dict[str, Any]) -> Answe
         else:
             ids = served.encoder.check_ids(prompt, param)
         check_prompt_length(served, sampling, len(ids), param)
-        seed = draw_seed() if sampling.seed is None else sampling.seed
         text, hidden = "", 0
         if has_text:
             spelled = spell_prompt(served.pretrained.tokenizer, ids, sampling.max_new_tokens == 0)
             text, hidden = find_given(prompt, spelled)
             await asyncio.sleep(0)  # between the many prompts of a list others have their turn
-        prompts.append(PlannedPrompt(ids, seed, text, hidden))
-    plan = AnswerPlan(
-        COMPLETION_FORM,
-        served.name,
-        tuple(prompts),
-        sampling.to_dict(),
-        list_sources(values),
-        n=sampling.n,
-        top_logprobs=values["logprobs"],
-        has_echo=values["echo"],
-        has_explanation=values["explain"],
-        has_ledger=values["ledger"],
-        has_usage=values["stream_options"]["include_usage"],
-    )
-    check_size(plan)
-    return plan
+        prompts.append(PlannedPrompt(ids, choose_seed(sampling), text, hidden))
+    return make_plan(served, COMPLETION_FORM, values, sampling, prompts, values["logprobs"])
 
 
 def spell_prompt(tokenizer: Tokenizer | None, ids: Sequence[int], is_whole: bool) -> str:

@@ -12,9 +12,10 @@ from starlette.responses import Response
 
 from pellucid.server.http.app import make_answer
 from pellucid.server.http.request import run_while_connected
-from pellucid.server.openai.answers.settings import find_place
+from pellucid.server.openai.answers.plan import find_place
 from pellucid.server.openai.reading.values import read_values
-from pellucid.server.openai.served_model import ServedModel, ServingEngine
+from pellucid.server.openai.served_model import ServedModel
+from pellucid.server.openai.worker.client import EngineClient
 
 MOST_CONCURRENT = 8
 """Inputs of one request that are in the engine at a time."""
@@ -52,7 +53,7 @@ async def write_embeddings(served: ServedModel, values: Mapping[str, Any]) -> by
 
 
 async def embed_all(
-    engine: ServingEngine, prompts: Sequence[tuple[int, ...]], write: Callable[[Sequence[float]], bytes]
+    engine: EngineClient, prompts: Sequence[tuple[int, ...]], write: Callable[[Sequence[float]], bytes]
 ) -> list[bytes]:
     """Returns the vector of each prompt as `write` gives it; the first error ends all of them."""
     found, places = [b""] * len(prompts), iter(enumerate(prompts))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pellucid.base.arguments import LARGEST_VOCABULARY
 from pellucid.base.errors import UsageError, did_you_mean, show
-from pellucid.base.schema import Field, at, describe
+from pellucid.base.schema import Field, describe, locate
 from pellucid.generation.settings.table import TokenId
 from pellucid.server.http.limits import LIMITS
 
@@ -53,7 +53,7 @@ class RequestField(Field):
     def read(self, value: Any, path: str = "", text: bool = False, error: Any = UsageError) -> Any:
         """Returns the value as the server uses it; of a setting, the field is at fault and never an entry."""
         if isinstance(value, str) and value in self.refusals:
-            raise at(path, UsageError(f"{path} cannot be {value!r} here. {self.refusals[value]}"))
+            raise locate(path, UsageError(f"{path} cannot be {value!r} here. {self.refusals[value]}"))
         try:
             return super().read(value, path, text, error)
         except UsageError as refusal:
@@ -82,7 +82,7 @@ class RequestObject:
 
     def read(self, value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise at(path, UsageError(f"{path} must be an object, not {show(value)}."))
+            raise locate(path, UsageError(f"{path} must be an object, not {show(value)}."))
         return read_object(self.fields, value, self.what, f"{path}.")
 
 
@@ -106,11 +106,11 @@ def read_prompts(most: int) -> Callable[[Any, str], list[str | list[int]]]:
             return [read_one(value, path)]
         if not isinstance(value, list):
             wanted = "a text, a list of texts, a list of ids or a list of such lists"
-            raise at(path, UsageError(f"{path} must be {wanted}, not {show(value)}."))
+            raise locate(path, UsageError(f"{path} must be {wanted}, not {show(value)}."))
         if value and not isinstance(value[0], str | list):
             return [read_one(value, path)]
         if not 1 <= len(value) <= most:
-            raise at(path, UsageError(f"{path} must have 1 to {most:,} prompts, not {len(value):,}."))
+            raise locate(path, UsageError(f"{path} must have 1 to {most:,} prompts, not {len(value):,}."))
         return [read_one(entry, f"{path}[{i}]") for i, entry in enumerate(value)]
 
     return read
@@ -140,7 +140,7 @@ def read_format(value: dict[str, Any], path: str) -> str | None:
     if (schema is not None) is not has_schema:
         fact = "is missing" if has_schema else f"does not go with the type {value['type']!r}"
         message = f"{path}.json_schema {fact}: give it together with the type 'json_schema'."
-        raise at(f"{path}.json_schema", UsageError(message))
+        raise locate(f"{path}.json_schema", UsageError(message))
     return None if schema is None else schema["schema"]
 
 
@@ -161,7 +161,7 @@ def read_object(fields: RequestFields, given: Mapping[str, Any], what: str, path
                 refuse_unsupported(fields, given, path)  # it may be given under such a name
                 place = f"{path}{name}"
                 why = row.meaning[0].lower() + row.meaning[1:]
-                raise at(place, UsageError(f"{place} is missing, and {what} needs it: {why}"))
+                raise locate(place, UsageError(f"{place} is missing, and {what} needs it: {why}"))
             if row.fate == "used" and (row.default is not None or not row.setting):
                 found[name] = row.default
         elif row.fate == "used":
@@ -175,14 +175,14 @@ def refuse_unsupported(fields: RequestFields, given: Mapping[str, Any], path: st
     for name, value in given.items():
         row = fields[name]
         if row.fate == "refused" and value is not None and not row.is_neutral(value, given):
-            raise at(f"{path}{name}", UsageError(f"{path}{name} is not supported. {row.meaning}"))
+            raise locate(f"{path}{name}", UsageError(f"{path}{name} is not supported. {row.meaning}"))
 
 
 def refuse_unknown(name: str, fields: RequestFields, what: str, path: str = "") -> Exception:
     """Returns the error of a field that is in no row."""
     short = name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 1]}…"
     hint = did_you_mean(short, fields) or " Omit it."
-    return at(f"{path}{short}", UsageError(f"{show(short)} is not a field of {what}.{hint}"))
+    return locate(f"{path}{short}", UsageError(f"{show(short)} is not a field of {what}.{hint}"))
 
 
 def index_fields(*rows: RequestField) -> dict[str, RequestField]:

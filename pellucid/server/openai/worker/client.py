@@ -6,20 +6,17 @@ and the server ends, so that whatever manages it can act.
 """
 
 import asyncio
-import contextlib
 import itertools
 import json
 import logging
 import os
-import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
-from pellucid.base import errors
 from pellucid.base.errors import PellucidError, ResourceError, quote
 from pellucid.base.formatting import pluralize
-from pellucid.base.restarts import RestartLimit
+from pellucid.base.worker import RestartLimit, make_environment
 from pellucid.generation.answers.lines import (
     End,
     EngineOptions,
@@ -30,11 +27,12 @@ from pellucid.generation.answers.lines import (
     StepLine,
     parse_step,
 )
-from pellucid.server.explorer.client import make_environment, name_end
+from pellucid.server.async_worker import AsyncWorker
 from pellucid.server.http.app import make_ending_error
 from pellucid.server.http.limits import RequestError
 from pellucid.server.openai.metrics import EngineLoad
-from pellucid.server.openai.served_model import EngineState
+
+EngineState = Literal["loading", "ready", "unhealthy"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +52,6 @@ MOST_UNSENT = 2**26
 """Bytes of requests that the process has not taken yet; more are refused."""
 MOST_RESTARTS = 1
 """Within an hour."""
-CLOSE_SECONDS = 2.0
-"""How long the process may take to end by itself."""
 
 
 class EngineRequest:
@@ -64,7 +60,9 @@ class EngineRequest:
     def __init__(self, client: "EngineClient", id: int) -> None:
         self.id = id
         self.prompt: tuple[ScoredToken, ...] = ()
+        """The scored tokens of the prompt, before the first piece where they were asked for."""
         self.end: End | None = None
+        """Its end, when all pieces were read."""
         self._client = client
         self._pieces: list[Piece] = []
         self._last: End | None = None
@@ -78,6 +76,10 @@ class EngineRequest:
         return self._last is not None or self._failure is not None or self._is_cancelled
 
     async def read(self) -> list[Piece]:
+        """Returns the pieces that came since the last call, and waits where there are none; [] at the end.
+
+        It raises a RequestError where the request cannot be run, or the engine failed.
+        """
         if not self._pieces and not self.is_over:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
@@ -88,6 +90,8 @@ class EngineRequest:
         return pieces
 
     def cancel(self) -> None:
+        """Ends it, at any time; whatever it holds in the engine is free at once, and where `read` waits, it
+        returns []."""
         if not self.is_over:
             self._is_cancelled = True
             self._pieces = []
@@ -138,22 +142,17 @@ class EngineClient:
         self.load = EngineLoad()
         self._module, self._hang_seconds = module, hang_seconds
         self._restarts = RestartLimit(MOST_RESTARTS, clock)
-        self._state: EngineState = "loading"
+        self.state: EngineState = "loading"
         self.requests: dict[int, EngineRequest] = {}
         self._ids = itertools.count(1)
-        self._process: asyncio.subprocess.Process | None = None
+        self._worker: AsyncWorker | None = None
         self._running: asyncio.Task[None] | None = None
         self._has_line = False
 
     @property
-    def state(self) -> EngineState:
-        return self._state
-
-    @property
     def pid(self) -> int | None:
         """The process id; None where it does not run."""
-        process = self._process
-        return process.pid if process is not None and process.returncode is None else None
+        return None if self._worker is None else self._worker.pid
 
     @property
     def in_flight(self) -> int:
@@ -163,9 +162,12 @@ class EngineClient:
     # ---- requests
 
     def generate(self, request: GenerateRequest) -> EngineRequest:
+        """Sends a prompt to the engine. It raises a RequestError where the queue is full (429), or where the
+        engine does not run (503), both with Retry-After."""
         return self._send("generate", request=request._asdict())
 
     async def embed(self, prompt: tuple[int, ...]) -> list[float]:
+        """Returns the mean of the final hidden states of a prompt, normalized to length 1."""
         running = self._send("embed", prompt=prompt)
         try:
             await running.read()
@@ -188,34 +190,32 @@ class EngineClient:
 
     def _check_room(self) -> None:
         """Raises where the engine cannot take another request."""
-        if self._state == "loading":
+        if self.state == "loading":
             raise RequestError("the model is loading: try again in a few seconds.", 503, Retry_After="5")
-        if self._state == "unhealthy":
+        if self.state == "unhealthy":
             raise RequestError("the engine failed, and the server ends.", 503, Retry_After="60")
         most = self.load.most_requests
-        if self.in_flight >= most or self._count_unsent() > MOST_UNSENT:
+        assert self._worker is not None
+        if len(self.requests) >= most or self._worker.unsent_bytes > MOST_UNSENT:
             message = (
                 f"the queue is full: at most {pluralize(most, 'prompt')} may run or wait. Try again later."
             )
             raise RequestError(message, 429, Retry_After="1")
 
-    def _count_unsent(self) -> int:
-        assert self._process is not None and self._process.stdin is not None
-        return self._process.stdin.transport.get_write_buffer_size()
-
     def _write(self, table: dict[str, Any]) -> None:
-        """Sends a line; what the pipe does not take stays in memory, and the event loop never waits."""
-        line = json.dumps(table, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        stdin = self._process.stdin if self._process is not None else None
-        if stdin is not None and not stdin.is_closing():
-            stdin.write(line)
+        if self._worker is not None:
+            self._worker.send(json.dumps(table, allow_nan=False, separators=(",", ":")).encode() + b"\n")
 
     # ---- the process
 
     async def start(self) -> EngineReady:
         """Starts the process and returns when the model is loaded; raises the error that loading raised."""
-        process = await self._open()
-        self._running = asyncio.create_task(self._run(process))
+        try:
+            worker = await self._open()
+        except BaseException:
+            self.state = "unhealthy"
+            raise
+        self._running = asyncio.create_task(self._run(worker))
         assert self.ready is not None
         return self.ready
 
@@ -230,7 +230,7 @@ class EngineClient:
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
-        self._state = "unhealthy"
+        self.state = "unhealthy"
 
     def fail_all(self, make_error: Callable[[], RequestError]) -> None:
         """Ends every request in flight with an error of its own."""
@@ -239,47 +239,32 @@ class EngineClient:
             self._write({"id": id, "do": "cancel"})
             running.fail(make_error())
 
-    async def _start_process(self) -> asyncio.subprocess.Process:
-        try:
-            return await asyncio.create_subprocess_exec(
-                # -P: no module of the current folder is imported
-                *(sys.executable, "-P", "-m", self._module, json.dumps(self.options._asdict())),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                limit=MOST_LINE,
-                env=make_environment(_choose_spinning(os.environ)),
-                start_new_session=True,  # Ctrl-C at a terminal is the parent's
-            )
-        except OSError as error:
-            self._state = "unhealthy"
-            raise ResourceError(f"the engine's process cannot be started: {quote(error)}.") from None
-
-    async def _open(self) -> asyncio.subprocess.Process:
+    async def _open(self) -> AsyncWorker:
         """Returns a process that has loaded the model."""
-        process = await self._start_process()
+        options = json.dumps(self.options._asdict())
+        spinning = {} if any(name in os.environ for name in SPIN_NAMES) else SPINNING
         try:
-            assert process.stdout is not None
-            line = await process.stdout.readline()
-            if not line:
-                end = await end_process(process)
-                raise ResourceError(f"the engine's process ended with {end} while the model was loading.")
-            self.ready = parse_first(line)
-        except BaseException as error:
-            self._state = "unhealthy"
-            await end_process(process)
-            if isinstance(error, PellucidError) or not isinstance(error, Exception):
-                raise
-            raise ResourceError("the engine's process wrote a line that cannot be read.") from None
+            worker = await AsyncWorker.start(
+                self._module, options, environment=make_environment(spinning), most_line=MOST_LINE
+            )
+            self.ready = EngineReady(**await worker.read_ready())
+        except EOFError:
+            end = await worker.end()
+            raise ResourceError(
+                f"the engine's process ended with {end} while the model was loading."
+            ) from None
+        except OSError as error:
+            raise ResourceError(f"the engine's process cannot be started: {quote(error)}.") from None
         slots = self.ready.slots
         self.load = self.load._replace(slots=slots, most_requests=slots + self.options.queue)
-        self._process, self._state = process, "ready"
-        return process
+        self._worker, self.state = worker, "ready"
+        return worker
 
-    async def _run(self, process: asyncio.subprocess.Process) -> None:
+    async def _run(self, worker: AsyncWorker) -> None:
         """Reads what the process writes; where it ends, another one is started, until it is given up."""
         try:
             while True:
-                end = await self._read(process)
+                end = await self._read(worker)
                 if not self._restarts.allow():
                     raise ResourceError(
                         f"the engine's process ended with {end}, the second time within an hour, and is not "
@@ -287,19 +272,18 @@ class EngineClient:
                     )
                 logger.error("the engine is started again")
                 self.load = self.load._replace(restarts=self.load.restarts + 1)
-                process = await self._open()
+                worker = await self._open()
         except PellucidError as error:
-            self._state = "unhealthy"
+            self.state = "unhealthy"
             logger.error("%s", error)
             raise
 
-    async def _read(self, process: asyncio.subprocess.Process) -> str:
+    async def _read(self, worker: AsyncWorker) -> str:
         """Takes the lines of a process until it ends, and every request in flight with it; returns what
         ended it."""
-        assert process.stdout is not None
-        watch = asyncio.create_task(self._watch(process))
+        watch = asyncio.create_task(self._watch(worker))
         try:
-            while line := await process.stdout.readline():
+            while line := await worker.read_line():
                 self._has_line = True
                 self.take(step := parse_step(line))
                 if step.prompts:
@@ -308,10 +292,10 @@ class EngineClient:
             logger.error("a line of the engine's process cannot be read: %s", type(error).__name__)
         finally:
             watch.cancel()
-            self._process, self._state = None, "loading"
+            self._worker, self.state = None, "loading"
             self.fail_all(make_failure)
             self.load = self.load._replace(slots_used=0, queue=0)
-            end = await end_process(process)
+            end = await worker.end()
         logger.error("the engine's process ended with %s, and the requests in it failed", end)
         return end
 
@@ -329,7 +313,7 @@ class EngineClient:
                 running.finish(end)
         self.load = self.load._replace(slots_used=step.slots, queue=step.queue)
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+    async def _watch(self, worker: AsyncWorker) -> None:
         """Ends a process that is silent for too long. It counts looks, not seconds: after this process itself
         was stopped for a while, the lines that came meanwhile are read first."""
         silent = 0
@@ -337,40 +321,9 @@ class EngineClient:
             self._has_line = False
             await asyncio.sleep(self._hang_seconds / WATCHES)
             silent = 0 if self._has_line else silent + 1
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-
-
-def _choose_spinning(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns an environment that says how long threads spin, as the given one does or as we do."""
-    is_chosen = any(name in environment for name in SPIN_NAMES)
-    return {**environment} if is_chosen else {**environment, **SPINNING}
-
-
-async def end_process(process: asyncio.subprocess.Process, seconds: float = CLOSE_SECONDS) -> str:
-    """Ends a process, which has some seconds to do so by itself, and returns what ended it."""
-    assert process.stdin is not None
-    process.stdin.close()
-    waiting = asyncio.create_task(process.wait())
-    await asyncio.wait([waiting], timeout=seconds)
-    if process.returncode is None:
-        process.kill()
-    return name_end(await waiting)
+        worker.kill()
 
 
 def make_failure() -> RequestError:
     """Returns the error of a request that was in the engine when it failed."""
     return RequestError("the engine failed, and this answer with it: try again.", 503, Retry_After="5")
-
-
-def parse_first(line: bytes) -> EngineReady:
-    """Returns what the process is ready with; raises the error that loading the model raised.
-
-    >>> parse_first(b'{"ready": {"slots": 4, "capacity": 64, "cache_bytes": 4096}}')
-    EngineReady(slots=4, capacity=64, cache_bytes=4096)
-    """
-    found = json.loads(line)
-    if "failed" in found:
-        kind = getattr(errors, found["failed"]["kind"], PellucidError)
-        raise kind(found["failed"]["message"])
-    return EngineReady(**found["ready"])

@@ -1,9 +1,9 @@
 """The process of a served model: `python -m pellucid.server.openai.worker.process OPTIONS`.
 
-OPTIONS is a JSON object, `EngineOptions`; the lines are those of `engine_lines.py`. The main thread owns the
-model: it takes all commands that are there, runs one step for all texts, and writes one line of what changed.
-A thread reads the commands, another writes a line every second. An error ends its own request, never the
-process, which ends at once when its input does.
+OPTIONS is a JSON object, `EngineOptions`; the lines are those of `generation/answers/lines.py`. The main
+thread owns the model: it takes all commands that are there, runs one step for all texts, and writes one line
+of what changed. A thread reads the commands, another writes a line every second. An error ends its own
+request, never the process, which ends at once when its input does.
 """
 
 import bisect
@@ -22,8 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pellucid.base.errors import PellucidError, UsageError, quote
-from pellucid.base.pipes import open_output, parse_table, read_lines
-from pellucid.base.schema import fields_of_signature, read
+from pellucid.base.worker import describe_failure, open_output
 from pellucid.formats.pretrained import parameter_count
 from pellucid.generation.answers.alignment import ChoicePieces, score_prompt
 from pellucid.generation.answers.lines import (
@@ -37,7 +36,7 @@ from pellucid.generation.answers.lines import (
     format_step,
 )
 from pellucid.generation.constraints import CONSTRAINTS
-from pellucid.server.openai.worker.commands import MOST_COMMAND, Command, parse_command
+from pellucid.server.openai.worker.commands import Command, parse_command
 from pellucid.server.openai.worker.text_embedding import TextEmbedding
 
 if TYPE_CHECKING:  # torch is imported when the model is
@@ -178,10 +177,8 @@ class EngineWorker:
             self._actions[command.do](command)
 
     def _generate(self, command: Command) -> None:
-        assert command.given is not None and command.request is not None
-        if command.id in self._texts:
-            self._ends.append(End(0, error=f"the request {command.id} runs already.", is_fault=True))
-        elif any(getattr(command.request.sampling, name) is not None for name in CONSTRAINTS):
+        assert command.request is not None
+        if any(getattr(command.request.sampling, name) is not None for name in CONSTRAINTS):
             self._slow.append(command)
         else:
             self._add(command)
@@ -225,7 +222,7 @@ class EngineWorker:
     # ---- after a step
 
     def _collect(self, text: ServedText) -> None:
-        """Adds what is new of a request to the line; a defect there ends this request alone."""
+        """Adds what is new of a request to the line; an error there ends this request alone."""
         try:
             self._collect_news(text)
         except Exception as error:
@@ -236,16 +233,10 @@ class EngineWorker:
     def _collect_news(self, text: ServedText) -> None:
         pieces = text.make_pieces()
         if text.n_candidates > MOST_CANDIDATES:
-            del self._texts[text.id]
-            text.handle.cancel()
-            self._ends.append(
-                End(
-                    text.id,
-                    error=f"the ledger has more than {MOST_CANDIDATES:,} candidates: ask for "
-                    "fewer tokens, or for a smaller temperature.",
-                )
+            raise UsageError(
+                f"the ledger has more than {MOST_CANDIDATES:,} candidates: ask for fewer tokens, or for a "
+                "smaller temperature."
             )
-            return
         if text.waits_for_prompt and text.handle.error is None and (pieces or text.handle.is_done):
             text.waits_for_prompt = False
             self._prompts.append(self._score_prompt(text))
@@ -326,13 +317,6 @@ def describe_error(id: int, error: Exception) -> End:
 # ---- starting
 
 
-def read_options(argument: str) -> EngineOptions:
-    """Returns the options that the process is started with."""
-    table = parse_table(argument.encode("utf-8", "surrogateescape"), "the options", MOST_COMMAND)
-    fields = fields_of_signature(EngineOptions)
-    return read(fields, table, "the options", EngineOptions)
-
-
 def open_engine(options: EngineOptions) -> "tuple[Model, Engine]":
     """Returns the model with its weights, and its engine."""
     from pellucid.generation.decoders import make_decoder
@@ -407,13 +391,11 @@ def main(argument: str) -> None:
     commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(commands,), name="commands", daemon=True).start()
     try:
-        options = read_options(argument)
+        options = EngineOptions(**json.loads(argument))
         model, engine = open_engine(options)
         use_threads(model)
     except Exception as error:
-        message = str(error) if isinstance(error, PellucidError) else quote(error)
-        failed = {"failed": {"message": message, "kind": type(error).__name__}}
-        write(json.dumps(failed).encode() + b"\n")
+        write(describe_failure(error))
         os._exit(1)
     ready = EngineReady(engine.slots.count, engine.capacity, engine.slots.cache.bytes)
     write(json.dumps({"ready": ready._asdict()}).encode() + b"\n")
@@ -425,7 +407,7 @@ def main(argument: str) -> None:
 
 def _read(commands: "queue.SimpleQueue[Command]") -> None:
     """Reads commands until the input ends, and the process with it."""
-    for line in read_lines(sys.stdin.buffer, MOST_COMMAND):
+    for line in sys.stdin.buffer:
         commands.put(parse_command(line))
     os._exit(0)
 

@@ -3,9 +3,7 @@
 import contextlib
 import importlib.util
 import json
-import os
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +12,7 @@ import torch
 
 from pellucid.base.errors import PellucidError, TokenError, quote
 from pellucid.base.files import temporary_folder
+from pellucid.base.worker import Worker
 from pellucid.formats import gguf
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.verification.checks.check import Subject
@@ -22,6 +21,7 @@ from pellucid.verification.checks.files.gguf_header import read_header, write_ex
 from pellucid.verification.checks.outside.sample_texts import CONVERSATION, sample_texts
 from pellucid.verification.checks.outside.witnesses import EXPORT, SAME_FILE, remember
 
+MODULE = "pellucid.verification.checks.outside.llamacpp_process"
 TOKENS = 64
 """How many tokens are read; more of a small model with a window, so that they pass it."""
 
@@ -110,16 +110,13 @@ def _export(subject: Subject, folder: Path) -> GivenFile:
 
 def run_process(path: Path, request: dict[str, Any]) -> Any:
     """Returns what the process of llama.cpp answers to one request."""
-    command = [sys.executable, "-m", "pellucid.verification.checks.outside.llamacpp_process"]
     whole = request | {"path": str(path.absolute()), "threads": torch.get_num_threads()}
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        command, input=json.dumps(whole), capture_output=True, text=True, errors="replace", env=environment,
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().rpartition("\n")[2] or f"it ended with {done.returncode}")
-    return json.loads(done.stdout.splitlines()[-1])
+    with Worker("-m", MODULE, stderr=subprocess.PIPE) as worker:
+        output, errors = worker.process.communicate(json.dumps(whole).encode())
+    if code := worker.process.returncode:
+        said = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        raise RuntimeError(said or f"it ended with {code}")
+    return json.loads(output.splitlines()[-1])
 
 
 def _letter(tokenizer: Tokenizer) -> list[int]:

@@ -2,13 +2,13 @@
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import pellucid
+from pellucid.cli.app import make_app
 from pellucid.server.explorer.held_trace import RunRequest
 from pellucid.server.explorer.process import MOST_ANSWER
 from pellucid.server.explorer.questions.session import format_command
@@ -62,8 +62,7 @@ def test_the_command_explains_the_same_number() -> None:
     session = Session.open("abcd")
     session.run(RunRequest("A B", "C", update="sgd", lr=0.5))
     command = session.ask("session")["traces"][0]["command"].replace("ADDRESS", "'probs@1[t=1,v=2]' --json")
-    words = [sys.executable, "-m", "pellucid.cli", *shlex.split(command)[1:]]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    done = CliRunner().invoke(make_app(["explain"]), shlex.split(command)[1:])
     assert json.loads(done.stdout)["value"] == session.ask("value", at="probs@1[t=1,v=2]")["numbers"][0][0]
 
 

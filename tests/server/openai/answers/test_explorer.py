@@ -20,8 +20,7 @@ from pellucid.generation.ledger.file import read_ledger
 from pellucid.server.explorer.client import ExplorerWorker
 from pellucid.server.http.limits import RequestError
 from pellucid.server.openai.answers import explorer as answer_explorer
-from pellucid.server.openai.answers.explorer import AnswerExplorer, stamp_files
-from pellucid.server.openai.answers.kept import KeptAnswers
+from pellucid.server.openai.answers.explorer import AnswerExplorer, KeptAnswers, stamp_files
 from tests.browser.models import LLAMA, write_model
 from tests.server.served import Served
 

@@ -7,7 +7,7 @@ import pytest
 
 from pellucid.generation.answers.lines import End, GenerateRequest, Piece, ScoredToken
 from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.answers import settings as answer_settings
+from pellucid.server.openai.answers import plan as answer_plan
 from pellucid.server.openai.endpoints.completions import find_given, spell_prompt
 from pellucid.server.openai.metrics import EngineLoad
 from tests.evaluation.small_models import bpe
@@ -69,7 +69,7 @@ def test_choices_are_numbered_prompt_by_prompt() -> None:
 def test_an_answer_of_too_many_numbers_is_refused_before_the_engine_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answer_settings, "MOST_LOGPROBS", 1000)
+    monkeypatch.setattr(answer_plan, "MOST_LOGPROBS", 1000)
     reply, asked = ask(prompt=[[5] * 10] * 3, n=2, logprobs=20, echo=True, max_tokens=0)
     assert reply.status == 400 and reply.json["error"]["param"] == "logprobs" and not asked
 

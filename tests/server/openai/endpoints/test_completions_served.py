@@ -124,15 +124,6 @@ def test_ids_of_special_tokens_and_of_half_characters_stand_where_they_belong(
     assert cut["text"] == "the<end> cat\ufffd" and len(cut["logprobs"]["tokens"]) == len(ids)
 
 
-def test_a_prompt_is_scored_without_a_new_token(served: Served, model: Model) -> None:
-    choice = ask(served, prompt="the cat sat", echo=True, logprobs=0, max_tokens=0)
-    ids = model.encode("the cat sat")
-    assert choice["text"] == "the cat sat" and choice["finish_reason"] == "length"
-    expected = model.score(ids).logprobs[1:]
-    assert choice["logprobs"]["token_logprobs"][1:] == pytest.approx(expected, abs=1e-5)
-    assert "".join(choice["logprobs"]["tokens"]) == "the cat sat"
-
-
 def test_numbers_of_every_prompt_of_a_list_are_its_own(served: Served) -> None:
     body = {"echo": True, "logprobs": 2, "max_tokens": 3, "seed": 5}
     together = served.post(PATH, prompt=PROMPTS, n=2, **body)["choices"]

@@ -2,56 +2,32 @@
 
 import asyncio
 import json
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from pellucid.formats.resolve import open_model
 from pellucid.server.http.limits import Access
-from pellucid.server.openai.metrics import EngineLoad
 from pellucid.server.openai.serve import ServeApp
-from pellucid.server.openai.served_model import EngineState, ServedModel, ServingEngine
+from pellucid.server.openai.served_model import ServedModel
+from pellucid.server.openai.worker.client import EngineClient, EngineState
+from tests.server.scripted_engine import Script, ScriptedEngine, call_app
 from tests.server.served import Served
 
 KEY = "k" * 32
 
 
-@dataclass
-class StillEngine:
-    """An engine in a given state that runs nothing."""
-
-    state: EngineState = "ready"
-    load: EngineLoad = field(default_factory=EngineLoad)
-
-
 def make_app(state: EngineState = "ready") -> ServeApp:
-    served = ServedModel("model", open_model("abcd"), cast(ServingEngine, StillEngine(state)))
-    return ServeApp(served, Access(8000, KEY))
+    engine = ScriptedEngine(lambda request: Script())
+    engine.state = state
+    served = ServedModel("model", open_model("abcd"), cast(EngineClient, engine))
+    return ServeApp(served, Access(80, KEY))
 
 
 def ask(app: ServeApp, path: str, key: str | None = None, method: str = "GET") -> tuple[int, bytes]:
     """Returns the status and the body of an answer."""
-    headers = [(b"host", b"127.0.0.1:8000")]
-    headers += [(b"authorization", f"Bearer {key}".encode())] if key else []
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": headers,
-    }
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    asyncio.run(app(scope, receive, send))
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+    reply = asyncio.run(call_app(app, method, path, key=key))
+    return reply.status, b"".join(reply.bodies)
 
 
 @pytest.mark.parametrize(("state", "status"), [("ready", 200), ("loading", 503), ("unhealthy", 503)])

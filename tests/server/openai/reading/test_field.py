@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from pellucid.base.errors import UsageError
-from pellucid.server.openai.fields import field, get_fields
+from pellucid.server.openai.fields import get_fields, make_field
 from pellucid.server.openai.reading.field import IDS, MOST_IDS, index_fields, read_object, read_prompts
 
 
 @pytest.mark.parametrize(
     ("row", "wrong"),
     [
-        (field("b", "", str, most=3), [1, "abcd", ["a"]]),
-        (field("b", "", str, choices=("a",), refusals={"c": "It is not."}), ["b", "c", 1, ["a"], None]),
+        (make_field("b", "", str, most=3), [1, "abcd", ["a"]]),
+        (make_field("b", "", str, choices=("a",), refusals={"c": "It is not."}), ["b", "c", 1, ["a"], None]),
         (IDS, [[], [True], [1.0], [-1], [2**24], ["1"], 1, "1"]),
         (
-            field("b", "", Any, then=read_prompts(2)),
+            make_field("b", "", Any, then=read_prompts(2)),
             [1, {}, [], ["a", "b", "c"], ["a", 1], [1, "a"], [[1], []], [["a"]], [None]],
         ),
     ],
@@ -51,11 +51,11 @@ def test_a_prompt_is_a_text_or_ids_or_several_of_them() -> None:
 
 
 ROWS = index_fields(
-    field("size", "How large it is.", int, least=1, most=9, default=4),
-    field("seed", "A setting.", int, setting="seed"),
-    field("user", "No accounts.", fate="ignored"),
-    field("tools", "No tools: omit it.", fate="refused", neutral=([], False)),
-    field("best_of", "Use n.", fate="refused", same_as="size", same_default=4),
+    make_field("size", "How large it is.", int, least=1, most=9, default=4),
+    make_field("seed", "A setting.", int, setting="seed"),
+    make_field("user", "No accounts.", fate="ignored"),
+    make_field("tools", "No tools: omit it.", fate="refused", neutral=([], False)),
+    make_field("best_of", "Use n.", fate="refused", same_as="size", same_default=4),
 )
 
 

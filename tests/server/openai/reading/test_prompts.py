@@ -229,10 +229,10 @@ def test_the_template_s_process_ends_with_the_encoder() -> None:
         encoder = PromptEncoder(make())
         await encoder.ask(TALK)
         assert encoder._chat is not None
-        process = encoder._chat.template._process
-        assert process.poll() is None
+        worker = encoder._chat.template._worker
+        assert worker.is_alive
         await encoder.close()
-        assert process.poll() is not None
+        assert not worker.is_alive
         with pytest.raises(RequestError) as refused:
             await encoder.ask(TALK)
         assert refused.value.status == 503

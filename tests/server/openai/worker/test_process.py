@@ -5,20 +5,20 @@ import json
 import math
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import pytest
 import torch
 
 import pellucid
-from pellucid.base.errors import ResourceError, UsageError
+from pellucid.base.errors import FileError, ResourceError
+from pellucid.base.worker import Worker, read_ready
 from pellucid.engine.cache import Cache
 from pellucid.engine.transformer import Transformer
 from pellucid.generation.answers.lines import End, EngineOptions, Piece, StepLine, parse_step
@@ -32,7 +32,6 @@ from pellucid.server.openai.worker.process import (
     choose_room,
     choose_threads,
     open_engine,
-    read_options,
 )
 
 
@@ -324,13 +323,6 @@ def test_texts_go_on_between_two_constraints_that_take_long(worker: DirectWorker
     assert worker.lines[-1].queue == 0
 
 
-def test_an_id_that_runs_already_is_refused_and_the_first_goes_on(worker: DirectWorker) -> None:
-    worker.generate(1, [0, 1], {"max_new_tokens": 3})
-    worker.generate(1, [0, 1], {"max_new_tokens": 3})
-    worker.finish(1)
-    assert len(worker.pieces(1)) == 3 and worker.end(0).is_fault
-
-
 Breaker = Callable[[Exception], None]
 
 
@@ -406,21 +398,8 @@ def test_a_defect_of_the_loop_ends_every_request_and_not_the_process(
     assert worker.finish(3).end(3).error is None and worker.lines[-1].slots == 0
 
 
-def test_options_are_read_strictly() -> None:
-    assert read_options('{"model": "abcd", "slots": null}') == EngineOptions("abcd")
-    quantized = EngineOptions("abcd", weights="int8")
-    assert read_options('{"model": "abcd", "weights": "int8"}') == quantized
-    assert "int8 weights" in repr(open_engine(quantized)[0])
-    for argument in (
-        "",
-        "[]",
-        "{}",
-        '{"model": 1}',
-        '{"model": "a", "slot": 1}',
-        '{"model": "a", "slots": 1.5}',
-    ):
-        with pytest.raises(UsageError):
-            read_options(argument)
+def test_the_weights_are_held_as_the_options_say() -> None:
+    assert "int8 weights" in repr(open_engine(EngineOptions("abcd", weights="int8"))[0])
 
 
 def test_a_small_model_has_one_thread_unless_the_user_chose_otherwise() -> None:
@@ -458,65 +437,46 @@ def test_more_slots_than_the_memory_holds_are_refused(monkeypatch: pytest.Monkey
 # ---- the process itself
 
 
-class Child:
-    """The process, started as the server starts it."""
-
-    def __init__(self, **options: Any) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pellucid.server.openai.worker.process", json.dumps(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    def read(self) -> bytes:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
-
-    def write(self, line: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + b"\n")
-        self.process.stdin.flush()
-
-
 @pytest.fixture
-def start_child() -> Iterator[Callable[..., Child]]:
-    started: list[Child] = []
-
-    def start(**options: Any) -> Child:
-        started.append(Child(**options))
-        return started[-1]
-
-    yield start
-    for child in started:
-        with child.process:
-            child.process.kill()
+def child() -> Iterator[Worker]:
+    """Starts the process as the server starts it."""
+    options = json.dumps({"model": "abcd", "slots": 2})
+    with Worker("-m", "pellucid.server.openai.worker.process", options, stderr=subprocess.PIPE) as worker:
+        yield worker
 
 
-def test_the_process_survives_hostile_lines_and_ends_with_its_input(
-    start_child: Callable[..., Child],
-) -> None:
-    child = start_child(model="abcd", slots=2)
-    ready = json.loads(child.read())["ready"]
+def test_the_process_follows_lines_and_ends_with_its_input(child: Worker) -> None:
+    stdin, stdout = cast(BinaryIO, child.process.stdin), cast(BinaryIO, child.process.stdout)
+    ready = read_ready(stdout.readline())
     assert (ready["slots"], ready["capacity"]) == (2, 16) and ready["cache_bytes"] > 0
-    child.write(b"\xff{[")
-    child.write(b'{"id": 1, "do": "generate", "request": {"prompt": [0], "sampling": {"max_new_tokens": 2}}}')
-    lines = [parse_step(child.read())]
+    stdin.write(
+        b'{"id": 1, "do": "generate", "request": {"prompt": [0], "sampling": {"max_new_tokens": 2}}}\n'
+    )
+    stdin.flush()
+    lines = [parse_step(stdout.readline())]
     while not any(end.request == 1 for end in lines[-1].ends):
-        lines.append(parse_step(child.read()))
-    ends = [end for line in lines for end in line.ends]
-    assert [(end.request, bool(end.error)) for end in ends] == [(0, True), (1, False)]
+        lines.append(parse_step(stdout.readline()))
+    assert [end.error for line in lines for end in line.ends] == [None]
     began = time.monotonic()
-    assert parse_step(child.read()) == StepLine([], [], [], 0, 0)  # the heartbeat
+    assert parse_step(stdout.readline()) == StepLine([], [], [], 0, 0)  # the heartbeat
     assert time.monotonic() - began < 5
-    assert child.process.stdin is not None
-    child.process.stdin.close()
+    stdin.close()
     assert child.process.wait(5) == 0
 
 
-def test_a_model_that_cannot_be_opened_is_said_in_the_first_line(start_child: Callable[..., Child]) -> None:
-    child = start_child(model="/nowhere/model")
-    failed = json.loads(child.read())["failed"]
-    assert failed["kind"] == "FileError" and "/nowhere/model" in failed["message"]
-    assert child.process.wait(5) == 1
+def test_a_model_that_cannot_be_opened_is_said_in_the_first_line() -> None:
+    """Without torch, which takes seconds to import."""
+    script = """
+from pellucid.base.errors import FileError
+from pellucid.server.openai.worker import process
+
+def fail(options):
+    raise FileError(f"{options.model} is not there.")
+
+process.open_engine = fail
+process.main('{"model": "/nowhere/model"}')
+"""
+    with Worker("-c", script) as worker:
+        with pytest.raises(FileError, match="/nowhere/model"):
+            read_ready(cast(BinaryIO, worker.process.stdout).readline())
+        assert worker.process.wait(5) == 1

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from pellucid.base.errors import UsageError
-from pellucid.server.http.bind import MOST_FILES, SEND_BUFFER, bind, get_port, raise_file_limit
+from pellucid.server.http.address import MOST_FILES, SEND_BUFFER, bind, get_port, raise_file_limit
 
 
 def test_a_port_in_use_is_refused() -> None:

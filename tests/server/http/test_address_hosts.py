@@ -3,7 +3,7 @@
 import pytest
 
 from pellucid.base.errors import UsageError
-from pellucid.server.http.hosts import (
+from pellucid.server.http.address import (
     check_exposure,
     list_authorities,
     list_own_hosts,

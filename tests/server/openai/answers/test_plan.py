@@ -3,8 +3,13 @@
 import pytest
 
 from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.answers.plan import AnswerPlan, PlannedPrompt
-from pellucid.server.openai.answers.settings import MOST_ECHO, MOST_LOGPROBS, check_size
+from pellucid.server.openai.answers.plan import (
+    MOST_ECHO,
+    MOST_LOGPROBS,
+    AnswerPlan,
+    PlannedPrompt,
+    check_size,
+)
 from pellucid.server.openai.endpoints.completions import COMPLETION_FORM
 
 

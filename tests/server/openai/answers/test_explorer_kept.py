@@ -3,7 +3,7 @@
 import pytest
 
 from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.answers.kept import MOST_ANSWERS, KeptAnswers
+from pellucid.server.openai.answers.explorer import MOST_ANSWERS, KeptAnswers
 
 
 def test_an_answer_is_found_with_its_tokens() -> None:
