@@ -19,7 +19,7 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.engine import attentions
-from pellucid.engine.attention_inputs import AttentionInputs
+from pellucid.engine.attentions import AttentionInputs
 from pellucid.engine.cache import Cache
 from pellucid.engine.transformer import Transformer
 from pellucid.interpretability.attention_distance import distances

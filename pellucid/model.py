@@ -27,7 +27,7 @@ from pellucid.base.formatting import escape_controls
 from pellucid.base.lazy import attach
 from pellucid.base.quantized import QuantizedWeight
 from pellucid.config import ModelConfig
-from pellucid.engine.devices import check_engine, resolve_device
+from pellucid.engine.device_memory import check_engine, check_memory, resolve_device
 from pellucid.formats.pretrained import (
     LazyTensor,
     LazyWeights,
@@ -142,7 +142,7 @@ class Model:
     ) -> "Model":
         """Returns what `pellucid.load` returns, under the name that other libraries use."""
         if not isinstance(name, str | os.PathLike):
-            from pellucid.formats.huggingface.module import is_module, read_module
+            from pellucid.formats.huggingface.reading import is_module, read_module
 
             if is_module(name):
                 return cls(read_module(name), *check_engine(device, dtype), check_weights(weights))
@@ -171,7 +171,6 @@ class Model:
 
             config = read_config(check_path("config", config))
         _check_tokenizer(tokenizer, config)
-        from pellucid.engine.device_memory import check_memory
         from pellucid.engine.initializations import initialize
         from pellucid.engine.transformer import Transformer
 

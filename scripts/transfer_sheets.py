@@ -3,8 +3,7 @@ those of the lessons given by number. `pellucid get smollm2` fetches the model."
 
 import sys
 
-from pellucid.learning.lessons.ladder import find_lesson, lessons
-from pellucid.learning.lessons.transfer import find_transfer_file, make_transfer
+from pellucid.learning.lessons.ladder import find_lesson, find_transfer_file, lessons, make_transfer
 from pellucid.learning.sheets.file import format_sheet
 
 

@@ -96,7 +96,7 @@ def calibrate(
     MODEL is the first argument; everything after it is DATA. The temperature is fitted on one part of the
     documents, and everything is measured on the other.
     """
-    from pellucid.engine.freed_memory import keep_freed_memory
+    from pellucid.engine.device_memory import keep_freed_memory
     from pellucid.evaluation.calibration.calibrate import calibrate
     from pellucid.model import load
 

@@ -130,7 +130,7 @@ def _show_stories(level: str, samples: int) -> None:
 
 
 def _show_part(part: str, size: int, tokens: "Tokens", tokenizer: "Tokenizer", samples: int) -> None:
-    from pellucid.data.statistics import PERCENTILES, compute_statistics
+    from pellucid.data.tokens import PERCENTILES, compute_statistics
 
     figures = compute_statistics(tokens)
     print()

@@ -66,7 +66,7 @@ def evaluate(
     MODEL is the first argument; everything after it is DATA; further models are given with --against.
     """
     from pellucid.cli.signals import say_when_ended
-    from pellucid.engine.freed_memory import keep_freed_memory
+    from pellucid.engine.device_memory import keep_freed_memory
     from pellucid.evaluation.evaluate import evaluate
     from pellucid.evaluation.lm_eval_tasks import TaskCodeWarning
     from pellucid.model import load

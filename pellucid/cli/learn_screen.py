@@ -12,8 +12,13 @@ from pellucid.learning.lessons.covers import Cover, Covers
 from pellucid.learning.lessons.ladder import Lesson
 from pellucid.learning.lessons.page import SECTIONS
 from pellucid.learning.lessons.placeholders import PageNumber
-from pellucid.learning.lessons.plain import lay_out
-from pellucid.learning.lessons.terminal import HIDDEN, make_terminal_style, write_heading, write_section
+from pellucid.learning.lessons.terminal import (
+    HIDDEN,
+    lay_out,
+    make_terminal_style,
+    write_heading,
+    write_section,
+)
 from pellucid.learning.sheets.history import Skill, record_peeks
 
 WIDEST = 100

@@ -83,8 +83,7 @@ def _record(marking: "Marking", tried: list["MarkedBox"], peeked: list["MarkedBo
 
 
 def _print_marking(marking: "Marking", file: Path) -> None:
-    from pellucid.learning.sheets.hints import explain_fitting, make_hint
-    from pellucid.learning.sheets.mark import Grade
+    from pellucid.learning.sheets.mark import Grade, explain_fitting, make_hint
 
     print(marking.sheet.title)
     numbers = {box.key: number for number, box in enumerate(marking.sheet.boxes, 1)}
@@ -129,8 +128,7 @@ def _format_totals(marking: "Marking") -> str:
 
 
 def _print_hint(marking: "Marking", stage: int) -> None:
-    from pellucid.learning.sheets.hints import make_hint
-    from pellucid.learning.sheets.mark import Grade
+    from pellucid.learning.sheets.mark import Grade, make_hint
 
     first = marking.first_wrong or next((m for m in marking.boxes if m.grade is Grade.OPEN), None)
     if first is None:
@@ -154,10 +152,9 @@ def _ask_boxes(file: Path, sheet: "Sheet", tried: list["MarkedBox"], peeked: lis
     lists."""
     from pellucid.base.files import read_text
     from pellucid.learning.sheets.answers import is_blank, parse_answer
-    from pellucid.learning.sheets.data_line import MOST_BYTES
+    from pellucid.learning.sheets.blanks import MOST_BYTES
     from pellucid.learning.sheets.file import check_sheet_output, write_answers
-    from pellucid.learning.sheets.hints import STAGES, explain_fitting, make_hint
-    from pellucid.learning.sheets.mark import mark_sheet
+    from pellucid.learning.sheets.mark import STAGES, explain_fitting, make_hint, mark_sheet
 
     check_sheet_output(file, force=True)
     before = read_text(file, MOST_BYTES)

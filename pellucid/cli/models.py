@@ -11,7 +11,7 @@ from pellucid.cli.options import Json
 
 def list_models(json: Json = False) -> None:
     """List the models of the library, those that `get` can download, and the presets."""
-    from pellucid.formats.listing import list_models
+    from pellucid.formats.resolve import list_models
 
     found = list_models()
     if json:

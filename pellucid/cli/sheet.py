@@ -180,7 +180,7 @@ def _make_lesson_sheet(origin: str, level: int | None, seed: int | None, part: i
 
 
 def _make_review() -> "Sheet | None":
-    from pellucid.learning.lessons.review import make_review
+    from pellucid.learning.lessons.ladder import make_review
     from pellucid.learning.sheets.history import read_record
 
     with progress("running the programs of your lessons"):
@@ -215,7 +215,7 @@ def _make_model_sheet(
 ) -> "Sheet | None":
     """Returns a sheet of a model's run; None where rows were proposed instead."""
     from pellucid.learning.sheets.drafts import propose_focus
-    from pellucid.learning.sheets.levels import apply_level
+    from pellucid.learning.sheets.forms import apply_level
     from pellucid.learning.sheets.make import make_sheet
 
     if not prompts:

@@ -54,8 +54,8 @@ def train(
     from pellucid.cli.signals import interruptible
     from pellucid.text.corpus import Corpus
     from pellucid.text.corpus.bad_files import list_names
-    from pellucid.text.folder import TOKENIZER_FOLDER
     from pellucid.text.kinds import train as learn
+    from pellucid.text.tokenizer import TOKENIZER_FOLDER
 
     check_output(output, TOKENIZER_FOLDER, force, folder=True)
     choice = bad_file_choice(on_bad_file, replace_errors)

@@ -1,9 +1,10 @@
-"""The manifest of a folder of token files: their counts and checksums, tokenizer and settings.
+"""The manifest of a folder of token files: their counts and checksums, settings, and the copy of a tokenizer.
 
 While a folder is being written its entries are in `progress.json`; `manifest.json` is written last, so a
 folder that has one is complete.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.base import schema
-from pellucid.base.errors import show
+from pellucid.base.errors import FileError, file_error, show
 from pellucid.base.files import UNPAIRED, Damaged, need, read_format, validating, whole_file
 from pellucid.text.corpus.sources import TOKENS
+from pellucid.text.from_files import from_pretrained
+from pellucid.text.tokenizer import Tokenizer
 
 NAME, PROGRESS = "manifest.json", "progress.json"
 FORMAT, VERSION = TOKENS, 1
@@ -138,3 +141,55 @@ def _record(given: Any, kind: Any, what: str) -> Any:
         is_hash = not name.endswith("sha256") or re.fullmatch("[0-9a-f]{64}", value)
         need(bool(is_hash) and (not isinstance(value, int) or value >= 0), f"{what} has {name}={show(value)}")
     return record
+
+
+# ---- the copy of the tokenizer inside the folder, so that the ids can always be decoded
+
+FOLDER = "tokenizer"
+_FILES = ("tokenizer.json", "tokenizer_config.json", "encoder.json", "vocab.bpe")
+
+
+def read_files(tokenizer: Path) -> dict[str, bytes]:
+    """Returns the contents of the tokenizer files in a folder, by name."""
+    folder = tokenizer.parent if tokenizer.name == "tokenizer.json" else tokenizer
+    try:
+        return {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
+    except OSError as error:
+        raise file_error("read", error.filename or folder, error) from None
+
+
+def make_tokenizer_entry(tokenizer: Tokenizer, files: dict[str, bytes]) -> TokenizerEntry:
+    """Returns the manifest's entry for a tokenizer."""
+
+    def id(name: str | None) -> int | None:
+        return None if name is None else tokenizer.id_of(name)
+
+    # tokenizer.json alone decides the ids, unless they come from GPT-2's two files.
+    decisive = ("encoder.json", "vocab.bpe") if "vocab.bpe" in files else ("tokenizer.json",)
+    digest = hashlib.sha256(b"".join(files.get(name, b"") for name in decisive)).hexdigest()
+    special = tokenizer.special
+    return TokenizerEntry(
+        digest, tokenizer.kind, tokenizer.vocab_size, id(special.bos), id(special.eos), id(special.pad)
+    )
+
+
+def write_copy(files: dict[str, bytes], out: Path) -> Path:
+    """Writes the files into a folder of token files, and returns the tokenizer's folder."""
+    folder = out / FOLDER
+    folder.mkdir(exist_ok=True)
+    for name, data in files.items():
+        with whole_file(folder / name) as file:
+            file.write(data)
+    return folder
+
+
+def open_copy(out: Path, expected: TokenizerEntry) -> Tokenizer:
+    """Returns the tokenizer of a folder of token files, checked against its manifest."""
+    tokenizer = from_pretrained(out / FOLDER)
+    found = make_tokenizer_entry(tokenizer, read_files(out / FOLDER))
+    if found != expected:
+        raise FileError(
+            f"{out / FOLDER} is not the tokenizer of these token files: its checksum is "
+            f"{found.sha256[:16]}…, not {expected.sha256[:16]}…. Restore that one, or prepare the text again."
+        )
+    return tokenizer

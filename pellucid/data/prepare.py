@@ -31,9 +31,20 @@ from pellucid.base.errors import ConfigError, FileError, UsageError, file_error
 from pellucid.base.files import Kind, check_output, is_partial, make_folders, sweep_folder, whole_file
 from pellucid.data.batches import FinishedShards, batch_documents
 from pellucid.data.encoders import EncodedBatch, Encoders
-from pellucid.data.manifest import NAME, PARTS, PROGRESS, Manifest, ShardEntry, read, shard_name
+from pellucid.data.manifest import (
+    FOLDER,
+    NAME,
+    PARTS,
+    PROGRESS,
+    Manifest,
+    ShardEntry,
+    make_tokenizer_entry,
+    read,
+    read_files,
+    shard_name,
+    write_copy,
+)
 from pellucid.data.shard import Shard, ShardWriter, id_type
-from pellucid.data.tokenizer_copy import FOLDER, describe, read_files, write_copy
 from pellucid.text.chunking import can_chunk
 from pellucid.text.corpus import Corpus
 from pellucid.text.from_files import from_pretrained
@@ -84,7 +95,7 @@ def prepare(
     files = tokenizer.files() if isinstance(tokenizer, Tokenizer) else read_files(tokenizer)
     opened = tokenizer if isinstance(tokenizer, Tokenizer) else from_pretrained(tokenizer)
     corpus.check()
-    asked = Manifest(describe(opened, files), _settings(corpus, shard_tokens))
+    asked = Manifest(make_tokenizer_entry(opened, files), _settings(corpus, shard_tokens))
     check_output(out, TOKEN_FOLDER, force=True, folder=True)
     with _lock_folder(out):
         manifest = _read_finished(out, asked)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pellucid.base.names import HEAD_OUT
 from pellucid.config import ModelConfig, Shapes
 from pellucid.engine import attentions, norms
-from pellucid.engine.attention_inputs import AttentionInputs
+from pellucid.engine.attentions import AttentionInputs
 from pellucid.engine.layer_cache import LayerCache
 from pellucid.engine.linear import Linear, project
 from pellucid.engine.positions import rotate

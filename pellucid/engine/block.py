@@ -1,16 +1,22 @@
 """A transformer block: attention between positions, then an MLP at each position."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 
+from pellucid.base import registry
 from pellucid.config import ModelConfig, Shapes
-from pellucid.engine import mlps, norms, residuals
+from pellucid.engine import mlps, norms
 from pellucid.engine.attention import Attention
-from pellucid.engine.attention_inputs import AttentionInputs
+from pellucid.engine.attentions import AttentionInputs
 from pellucid.engine.dropout import Dropout
 from pellucid.engine.layer_cache import LayerCache
 from pellucid.engine.taps import TapScope
+from pellucid.parts.residuals import NoResidual, PlainResidual, ResidualConfig, ScaledResidual
+
+AddResidual = Callable[[Tensor, Tensor], Tensor]
 
 
 class Block(nn.Module):
@@ -20,7 +26,7 @@ class Block(nn.Module):
     def __init__(self, shapes: Shapes, path: str, config: ModelConfig) -> None:
         super().__init__()
         self.t = TapScope(path)
-        self.add_residual = residuals.make(config.residual)
+        self.add_residual = make_residual(config.residual)
         self.places = config.placement.places
         self.attn = Attention(shapes, f"{path}.attn", config)
         self.mlp = mlps.make(shapes, f"{path}.mlp", config)
@@ -57,3 +63,26 @@ class Block(nn.Module):
             return x
         y: Tensor = self.get_submodule(f"{sub_layer}_{place}")(x)
         return y
+
+
+def make_residual(residual: ResidualConfig) -> AddResidual:
+    """Returns the function that adds a sub-layer's output to the residual stream x."""
+    return functools.partial(registry.function_of(__name__, residual.kind, "residual"), residual=residual)
+
+
+@registry.kind("none")
+def replace_stream(x: Tensor, output: Tensor, residual: NoResidual) -> Tensor:
+    """f(x): without a residual connection the sub-layer's output is the stream."""
+    return output
+
+
+@registry.kind("plain")
+def add_output(x: Tensor, output: Tensor, residual: PlainResidual) -> Tensor:
+    """x + f(x)."""
+    return x + output
+
+
+@registry.kind("scaled")
+def add_scaled_output(x: Tensor, output: Tensor, residual: ScaledResidual) -> Tensor:
+    """x + α f(x)."""
+    return torch.add(x, output, alpha=residual.alpha)

@@ -1,10 +1,12 @@
-"""The memory of a device: all of it, what is free, and a refusal of what does not fit."""
+"""A device and its memory: whether it can be used, what of it is free, and a refusal of what does not fit."""
 
+import ctypes
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pellucid.base.errors import ResourceError
+from pellucid.base.dtypes import check_dtype
+from pellucid.base.errors import ResourceError, UsageError, quote, show
 from pellucid.base.formatting import format_bytes
 
 GROUP_FILES = {
@@ -13,9 +15,35 @@ GROUP_FILES = {
 }
 """By the controllers of a line of /proc/self/cgroup (none in v2): the files with the limit and what is used,
 and the row of memory.stat with what could be given back."""
+MALLOC_TRIM, MALLOC_MMAP = -1, -3
+"""Parameters of glibc's `mallopt`: bytes of free memory that it keeps, and of the smallest block that is
+mapped by itself."""
+KEPT_BYTES = 1 << 30
 
 if TYPE_CHECKING:
     import torch
+
+
+def check_engine(device: Any, dtype: Any) -> tuple[str, str]:
+    """Returns the names of a device and a dtype, if they can be used here."""
+    if not isinstance(device, str) and type(device).__name__ != "device":
+        raise UsageError(f'device must be a name such as "cpu" or "cuda", not {show(device)}.')
+    name = check_dtype(dtype)
+    if str(device) != "cpu":  # torch is not needed to know that one
+        resolve_device(str(device))
+    return str(device), name
+
+
+def resolve_device(name: str) -> "torch.device":
+    """Returns the device of that name, if it can be used here."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).tolist()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UsageError(f"the device {name!r} cannot be used here: {quote(error)}.") from None
+    return device
 
 
 def get_device_memory(device: "torch.device | str" = "cpu") -> int:
@@ -50,6 +78,15 @@ def check_memory(needed: int, what: str, remedy: str, *devices: "torch.device | 
             raise ResourceError(
                 f"{what} need {format_bytes(needed)}, and {format_bytes(free)} are free: {remedy}."
             )
+
+
+def keep_freed_memory() -> None:
+    """Makes the C library keep freed memory for the next step. By default it gives large blocks back to the
+    system, which clears each of their pages again when the next step touches it. Other libraries than glibc
+    are left as they are."""
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(MALLOC_TRIM, KEPT_BYTES)
+        mallopt(MALLOC_MMAP, KEPT_BYTES)
 
 
 def list_group_rooms(

@@ -16,7 +16,7 @@ from pellucid.base.errors import TokenError, UsageError
 from pellucid.base.quantized import QuantizedWeight, is_quantizable
 from pellucid.config import ModelConfig
 from pellucid.engine import caps, norms
-from pellucid.engine.attention_inputs import AttentionInputs, Segment
+from pellucid.engine.attentions import AttentionInputs, Segment
 from pellucid.engine.attentions.softmax import softmax
 from pellucid.engine.block import Block
 from pellucid.engine.cache import Cache

@@ -15,7 +15,7 @@ from pellucid.parts.mlps import MlpConfig
 from pellucid.parts.positions import PositionsConfig, Table
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.schedules import ScheduleConfig
-from pellucid.reference.caps import apply_cap
+from pellucid.reference.layers import apply_cap
 from pellucid.reference.ops import find_op
 from pellucid.reference.tape import Tape
 from pellucid.report.chart import Axis, Chart, Heatmap, LegendKey, Series

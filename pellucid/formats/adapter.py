@@ -113,13 +113,9 @@ def _peft_config(adapter: Adapter, names: Mapping[str, str]) -> dict[str, Any]:
 def _target_modules(config: ModelConfig, names: Mapping[str, str]) -> list[str]:
     """Returns the last parts of the names where these match no other projection, else the full names."""
     last = sorted({name.rpartition(".")[2] for name in names.values()})
-    every = [f"blocks.{layer}.{path}" for layer in range(config.n_layer) for path in _projection_kinds(names)]
+    kinds = {path.split(".", 2)[2] for path in names}  # attn.q_proj, mlp.up_proj, …
+    every = [f"blocks.{layer}.{kind}" for layer in range(config.n_layer) for kind in kinds]
     return last if set(every) == set(names) else sorted(names.values())
-
-
-def _projection_kinds(names: Mapping[str, str]) -> set[str]:
-    """Returns the projections of a block: attn.q_proj, mlp.up_proj, …"""
-    return {path.split(".", 2)[2] for path in names}
 
 
 def _own_config(adapter: Adapter, why: str) -> dict[str, Any]:
@@ -144,19 +140,14 @@ def _store(arrays: Mapping[str, Array]) -> dict[str, StoredTensor]:
 
 FREE = {
     *(
-        "r",
-        "lora_alpha",
-        "lora_dropout",
-        "base_model_name_or_path",
-        "revision",
-        "task_type",
+        "r", "lora_alpha", "lora_dropout", "base_model_name_or_path", "revision", "task_type",
         "inference_mode",
     ),
     *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),  # as the tensors say
     *("peft_type", "peft_version", "auto_mapping", "runtime_config", "megatron_core", "ensure_weight_tying"),
     *("eva_config", "corda_config", "lora_ga_config", "loftq_config"),  # of a value of `init_lora_weights`
     "qalora_group_size",  # of `use_qalora`
-}
+}  # fmt: skip
 """Settings of `peft` that leave W + (alpha / rank) B A as it is."""
 USUAL = {"bias": ("none",), "init_lora_weights": (True, "gaussian", "orthogonal", "eva", "mica")}
 """The values under which another setting does so, beside those that mean nothing (null, false, [] and {})."""

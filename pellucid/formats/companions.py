@@ -35,7 +35,9 @@ GPT2_END = "<|endoftext|>"
 
 @dataclass(frozen=True)
 class Companions:
-    """A model's tokenizer, chat template and generation settings; `add_bos`: a text begins with bos."""
+    """A model's tokenizer, chat template and generation settings, as `Pretrained` names them.
+
+    `add_bos`: a text begins with bos."""
 
     tokenizer: Tokenizer | None
     chat_template: str | None

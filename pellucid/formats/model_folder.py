@@ -224,11 +224,8 @@ def read(folder: str | Path) -> Pretrained:
                 for name, shape in shapes.items()
             }
         ),
-        tokenizer=beside.tokenizer,
         provenance=Provenance(path, MODEL_TYPE, MODEL_TYPE, types, size),
-        chat_template=beside.chat_template,
-        add_bos=beside.add_bos,
-        generation=beside.generation,
+        **vars(beside),
     )
 
 

@@ -5,16 +5,26 @@ preset's name, with weights (abcd) or config-only (gpt2); then a name of the lib
 """
 
 import os
+from collections import Counter
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from pellucid.base.errors import ConfigError, FileError, did_you_mean
+import numpy as np
+
+from pellucid.base import schema
+from pellucid.base.dtypes import Array
+from pellucid.base.errors import ConfigError, FileError, PellucidError, did_you_mean
 from pellucid.base.files import read_text
-from pellucid.config import ModelConfig, preset_text, presets
-from pellucid.formats import library, toml_model
+from pellucid.base.schema import Field
+from pellucid.base.toml import parse_toml
+from pellucid.config import ModelConfig, preset, preset_text, presets
+from pellucid.formats import library
 from pellucid.formats.folder import RECIPE, file_in, has_file, read_table, restore_model
-from pellucid.formats.pretrained import Pretrained
+from pellucid.formats.pretrained import Pretrained, Provenance, parameter_count, shape_mismatch
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.word_level import WordTokenizer
 
 TAKES = (
     "Give a folder of Pellucid or Hugging Face, a run, a .gguf or .toml file, or a name that `pellucid list` "
@@ -27,6 +37,10 @@ TOKENIZER_PLACES = ("", "model", "tokenizer", "data/tokenizer")
 `tokenizer`, and a run that has not saved a model yet in its data."""
 
 
+TABLES = (Field("config", Any), Field("words", Any, None), Field("weights", Any, None))
+"""The tables of a TOML model; what they hold is read below."""
+
+
 @dataclass(frozen=True)
 class ModelReference:
     """What a MODEL argument names: `path`, or the text of a TOML model, which may be config-only."""
@@ -35,32 +49,36 @@ class ModelReference:
     path: Path | None = None
     toml: str | None = None
 
+    @cached_property
+    def _tables(self) -> dict[str, Any]:
+        """The tables of a TOML model."""
+        return parse_toml(self.toml or "", self.name)
+
     @property
     def is_config_only(self) -> bool:
-        return self.toml is not None and "weights" not in toml_model.parse(self.name, self.toml)
+        return self.toml is not None and "weights" not in self._tables
 
     def config(self) -> ModelConfig:
         """Returns the config; weights are not needed."""
         if self.toml is not None:
-            return toml_model.read_config(self.name, toml_model.parse(self.name, self.toml))
+            return _read_toml_config(self.name, self._tables)
         return self.open().config
 
     def open(self) -> Pretrained:
         """Returns the model; its weights are read when they are used."""
-        found = self._read()
-        return replace(found, name=make_label(self.name), own_name=found.name)
-
-    def _read(self) -> Pretrained:
-        if self.toml is None:
-            assert self.path is not None
-            return _open_path(self.path)
-        if self.is_config_only:
+        if self.path is not None:
+            found = _open_path(self.path)
+        elif self.is_config_only:
             self.config()  # a mistake in the config is reported first
             raise FileError(
                 f"{self.name} is a config-only preset: it has no weights. `pellucid explain {self.name}` "
                 "shows its parts and cost; use a model with weights, such as abcd, to see numbers."
             )
-        return toml_model.read(self.name, self.toml)
+        else:
+            found = _read_toml(self.name, self._tables, len((self.toml or "").encode()))
+        is_preset = self.path is None and not self.name.endswith(".toml")
+        label = self.name if is_preset else make_label(self.name)
+        return replace(found, name=label, own_name=found.name)
 
 
 def resolve(name: str | Path) -> ModelReference:
@@ -215,3 +233,87 @@ def _exists(path: Path) -> bool:
 
 def _shorten(name: str) -> str:
     return name if len(name) <= 300 else name[:80] + "…"
+
+
+# ---- a small model in one TOML file: config, words and weights, as the teaching models are stored
+
+
+def _read_toml(name: str, data: dict[str, Any], size: int) -> Pretrained:
+    """Returns the model of the tables of a TOML file of this size; `name` is its path, or a preset's name."""
+    config, words = _read_toml_config(name, data), data.get("words", [])
+    if not isinstance(words, list) or not all(
+        isinstance(word, str) and word.split() == [word] for word in words
+    ):
+        raise FileError(f"{name}: words must be a list of strings without spaces.")
+    if len(words) != config.vocab_size or len(set(words)) != len(words):
+        raise FileError(
+            f"{name}: vocab_size is {config.vocab_size}, so there must be as many different words; "
+            f"got {len(set(words))}."
+        )
+    weights = _read_weights(name, config, data["weights"])
+    source = Provenance(Path(name), "toml", "pellucid", dict.fromkeys(weights, "F64"), size)
+    return Pretrained(Path(name).stem, config, weights, WordTokenizer(tuple(words)), source)
+
+
+def _read_toml_config(name: str, data: dict[str, Any]) -> ModelConfig:
+    """Returns the config of a parsed TOML model; it need not have weights."""
+    schema.read(TABLES, data, name, path=f"{name}: ", error=FileError)
+    try:
+        return ModelConfig.from_dict(data["config"])
+    except ConfigError as error:
+        raise ConfigError(f"{name}, [config]: {error}") from None
+
+
+def _read_weights(name: str, config: ModelConfig, given: Any) -> dict[str, Array]:
+    if not isinstance(given, dict):
+        raise FileError(f"{name}: [weights] must be a table of names.")
+    weights = dict[str, Array]()
+    for key, value in given.items():
+        try:
+            array = np.array(value)
+        except ValueError:
+            array = np.array("ragged")
+        if array.dtype.kind not in "if" or not np.isfinite(array).all():
+            raise FileError(f"{name}: the weight {key!r} is not a table of numbers.")
+        weights[key] = array.astype(np.float64)
+    if why := shape_mismatch(config.parameters(), {key: array.shape for key, array in weights.items()}):
+        raise FileError(f"{name}: {why}{'' if why.endswith('?') else '.'}")
+    return {key: weights[key] for key in config.parameters()}
+
+
+# ---- the models that a name can mean
+
+
+def list_models() -> dict[str, Any]:
+    """Returns the library's folder and models, the known models that `get` could fetch, and the presets."""
+    entries = library.list_models()
+    here = {entry.name for entry in entries}
+    known = [
+        {"name": known.name, "about": known.about, "licence": known.licence, "bytes": known.wheel_bytes}
+        for known in library.KNOWN.values()
+        if known.name not in here
+    ]
+    shapes = [
+        {
+            "name": name,
+            "parameters": parameter_count(preset(name).parameters()),
+            "weights": "weights" in parse_toml(preset_text(name), name),
+        }
+        for name in presets()
+    ]
+    models = [_describe(entry) for entry in entries]
+    return {"library": str(library.library_folder()), "models": models, "known": known, "presets": shapes}
+
+
+def _describe(entry: library.LibraryEntry) -> dict[str, Any]:
+    """Returns the figures of a model, or why it cannot be opened: a broken one does not hide the others."""
+    about: dict[str, Any] = {"name": entry.name, "path": str(entry.path), "bytes": entry.bytes}
+    try:
+        model = open_model(entry.path)
+    except PellucidError as error:
+        return about | {"broken": str(error)}
+    return about | {
+        "architecture": model.provenance.architecture,
+        "parameters": parameter_count(model.config.parameters()),
+        "types": dict(Counter(model.provenance.types.values()).most_common()),
+    }

@@ -39,8 +39,7 @@ from pellucid.generation.settings.keywords import own_settings, read_engine_opti
 from pellucid.generation.settings.resolve import ResolvedSampling, resolve_sampling
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.model import Model
-from pellucid.text.chat_template import Chat
-from pellucid.text.plain_chat import PlainChat
+from pellucid.text.chat_template import Chat, PlainChat
 
 if TYPE_CHECKING:
     from pellucid.generation.handle import Handle

@@ -1,8 +1,11 @@
-"""Layers on the tape that have no kinds: linear, and dropout with a given mask."""
+"""Layers on the tape: linear, dropout with a given mask, and soft caps, the kinds of `parts/caps.py`."""
 
 from collections.abc import Mapping
 
+from pellucid.base import registry
+from pellucid.parts.caps import CapConfig, TanhCap
 from pellucid.reference.op import Array, Ref
+from pellucid.reference.ops.activations import soft_cap
 from pellucid.reference.ops.arithmetic import LETTERS
 from pellucid.reference.ops.einsum import einsum, format_axes, parse
 from pellucid.reference.tape import Tape, TapeScope
@@ -33,3 +36,17 @@ def apply_dropout(t: Tape | TapeScope, name: str, x: Ref, masks: KeepMasks | Non
     keep = t.constant(f"{name}.keep", masks[full])
     letters = LETTERS[: len(x.shape)]
     return t(f"{name}.dropped", einsum, x, keep, spec=f"{letters},{letters}->{letters}")
+
+
+def apply_cap(t: Tape | TapeScope, name: str, x: Ref, cap: CapConfig) -> Ref:
+    """Returns the capped values under `name`; without a cap, x itself."""
+    if cap.is_none:
+        return x
+    ref: Ref = registry.function_of(__name__, cap.kind, "cap")(t, name, x, cap)
+    return ref
+
+
+@registry.kind("tanh")
+def _tanh(t: Tape | TapeScope, name: str, x: Ref, cap: TanhCap) -> Ref:
+    """limit · tanh(x / limit)."""
+    return t(name, soft_cap, x, limit=cap.limit)

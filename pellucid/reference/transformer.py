@@ -13,23 +13,23 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.base import registry
 from pellucid.base.arguments import count_ids
 from pellucid.base.errors import TapeError
 from pellucid.base.names import describe
 from pellucid.config import ModelConfig
+from pellucid.parts.residuals import ResidualConfig, ScaledResidual
 from pellucid.reference.attention import attention
 from pellucid.reference.attentions import AttentionRefs, Past
-from pellucid.reference.caps import apply_cap
-from pellucid.reference.layers import KeepMasks, apply_dropout
+from pellucid.reference.layers import KeepMasks, apply_cap, apply_dropout
 from pellucid.reference.mlps import apply_mlp
 from pellucid.reference.norms import normalize
 from pellucid.reference.op import Array, Ref, Shape
-from pellucid.reference.ops.arithmetic import add
+from pellucid.reference.ops.arithmetic import add, scaled_sum
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.indexing import take
 from pellucid.reference.ops.masks import same_segment
 from pellucid.reference.ops.softmax import softmax
-from pellucid.reference.residuals import add_residual
 from pellucid.reference.tape import Tape, TapeScope
 
 
@@ -193,6 +193,30 @@ def _add_output(
         return add_residual(t, name, x, out, config.residual)
     x = add_residual(t, f"{layer}_sum", x, out, config.residual)
     return t.alias(name, _normalize_at(t, config, f"{layer}_post_norm", x))
+
+
+def add_residual(t: TapeScope, name: str, x: Ref, update: Ref, residual: ResidualConfig) -> Ref:
+    """Returns the stream after a sub-layer with output `update`, under `name`."""
+    ref: Ref = registry.function_of(__name__, residual.kind, "residual")(t, name, x, update, residual)
+    return ref
+
+
+@registry.kind("none")
+def _replace(t: TapeScope, name: str, x: Ref, update: Ref, residual: ResidualConfig) -> Ref:
+    """Returns f(X): no residual connection."""
+    return t.alias(name, update)
+
+
+@registry.kind("plain")
+def _add(t: TapeScope, name: str, x: Ref, update: Ref, residual: ResidualConfig) -> Ref:
+    """Returns X + f(X)."""
+    return t(name, add, x, update)
+
+
+@registry.kind("scaled")
+def _add_scaled(t: TapeScope, name: str, x: Ref, update: Ref, residual: ScaledResidual) -> Ref:
+    """Returns X + α f(X)."""
+    return t(name, scaled_sum, x, update, alpha=residual.alpha)
 
 
 def _normalize_at(t: TapeScope, config: ModelConfig, name: str, x: Ref) -> Ref:

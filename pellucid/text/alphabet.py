@@ -11,14 +11,6 @@ LETTER = {byte: chr(byte) for byte in _OWN} | {byte: chr(256 + i) for i, byte in
 BYTE = {letter: byte for byte, letter in LETTER.items()}
 
 
-def to_letters(data: bytes) -> str:
-    """
-    >>> to_letters(b" caf\\xc3\\xa9")
-    'ĠcafÃ©'
-    """
-    return "".join(LETTER[byte] for byte in data)
-
-
 def to_bytes(letters: str) -> bytes:
     """
     >>> to_bytes("ĠcafÃ©").decode()

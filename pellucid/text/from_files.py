@@ -6,8 +6,7 @@ from typing import Any
 
 from pellucid.base.errors import FileError
 from pellucid.base.files import read_bytes, read_json
-from pellucid.text.folder import FORMAT
-from pellucid.text.tokenizer import Special, Tokenizer
+from pellucid.text.tokenizer import FORMAT, Special, Tokenizer, make_file
 from pellucid.text.word_level import CharacterTokenizer, WordTokenizer
 
 
@@ -102,15 +101,4 @@ def _read_gpt2(path: Path) -> Tokenizer:
 def byte_level_bpe(vocab: dict[str, int], merges: list[list[str]], special: list[str]) -> dict[str, Any]:
     """Returns a byte-level BPE as a `tokenizer.json`."""
     bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": vocab[name], "content": name} | flags for name in special if name in vocab],
-        "normalizer": None,
-        "pre_tokenizer": bytes_,
-        "post_processor": None,
-        "decoder": bytes_,
-        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
-    }
+    return make_file({"type": "BPE", "vocab": vocab, "merges": merges}, vocab, special, bytes_, bytes_)

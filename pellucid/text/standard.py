@@ -16,7 +16,6 @@ import numpy as np
 from pellucid.base.arguments import check_text, check_type
 from pellucid.base.errors import FileError, TokenError
 from pellucid.text import alphabet
-from pellucid.text.folder import folder_files
 from pellucid.text.growth import check_growth
 from pellucid.text.rust import call_native
 from pellucid.text.tokenizer import (
@@ -28,6 +27,7 @@ from pellucid.text.tokenizer import (
     check_encodable,
     check_id,
     check_id_list,
+    folder_files,
     show_blanks,
 )
 

@@ -1,8 +1,9 @@
-"""The interface of every tokenizer."""
+"""The interface of every tokenizer, and its files: a folder of its own, written whole or not at all."""
 
 import codecs
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from pellucid.base.arguments import check_bool, check_int, check_iterator, check_path, check_text
-from pellucid.base.errors import TokenError, UsageError
+from pellucid.base.errors import FileError, TokenError, UsageError
+from pellucid.base.files import Kind, new_folder, read_json, whole_file
 from pellucid.base.formatting import escape_controls
-from pellucid.text.folder import write_folder
 
 Ids = np.ndarray[Any, np.dtype[Any]]
 
@@ -120,7 +121,11 @@ class Tokenizer(ABC):
 
     def save(self, folder: str | Path, force: bool = False) -> None:
         """Writes those files into a new folder; `force` replaces a tokenizer folder that Pellucid wrote."""
-        write_folder(Path(check_path("folder", folder)), self.files(), check_bool("force", force))
+        path, force = Path(check_path("folder", folder)), check_bool("force", force)
+        with new_folder(path, TOKENIZER_FOLDER, force) as new:
+            for name, data in self.files().items():
+                with whole_file(new / name) as file:
+                    file.write(data)
 
     def id_of(self, token: str) -> int | None:
         """Returns the id of a token, or None where the vocabulary does not have it."""
@@ -182,3 +187,64 @@ def check_id_list(ids: Iterable[int], vocab_size: int) -> Iterator[int]:
     except UsageError as error:
         raise TokenError(str(error)) from None
     return (check_id(id, vocab_size) for id in listed)
+
+
+# ---- the files of a tokenizer
+
+FORMAT = 1
+"""The number of our own entry in `tokenizer_config.json`."""
+FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+SPECIAL = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+"""What `tokenizer.json` says of a special token, besides its id and its text."""
+
+
+def make_file(
+    model: dict[str, Any], vocab: Mapping[str, int], special: Iterable[str], pre_tokenizer: Any, decoder: Any
+) -> dict[str, Any]:
+    """Returns a `tokenizer.json` that adds nothing to a text: its model, and the special tokens with their
+    ids."""
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": vocab[name], "content": name} | SPECIAL for name in special if name in vocab],
+        "normalizer": None,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": None,
+        "decoder": decoder,
+        "model": model,
+    }
+
+
+def folder_files(tokenizer: str, special: Special, kind: str, unknown: str | None = None) -> dict[str, bytes]:
+    """Returns the files of a tokenizer by name, as other programs expect them."""
+    config: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "pellucid": {"format": FORMAT, "kind": kind},
+    }
+    names = {
+        "bos_token": special.bos,
+        "eos_token": special.eos,
+        "pad_token": special.pad,
+        "unk_token": unknown,
+    }
+    config |= {key: name for key, name in names.items() if name is not None}
+    settings = json.dumps(config, ensure_ascii=False, indent=2)
+    return {FILE: f"{tokenizer}\n".encode(), SETTINGS: f"{settings}\n".encode()}
+
+
+def _why_not(path: Path) -> str:
+    if not path.is_dir():
+        return "it is a file"
+    if others := sorted(entry.name for entry in path.iterdir() if entry.name not in (FILE, SETTINGS)):
+        return f"it holds {others[0]}"
+    try:
+        settings = read_json(path / SETTINGS)
+    except FileError:
+        settings = None
+    written_here = isinstance(settings, dict) and "pellucid" in settings and (path / FILE).is_file()
+    return "" if written_here else "it is not a tokenizer that Pellucid wrote"
+
+
+TOKENIZER_FOLDER = Kind("a tokenizer folder", _why_not)

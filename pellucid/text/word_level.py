@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from pellucid.base.errors import TokenError, did_you_mean, show
-from pellucid.text.folder import folder_files
 from pellucid.text.tokenizer import (
     ByteDecodeStream,
     DecodeStream,
@@ -21,6 +20,8 @@ from pellucid.text.tokenizer import (
     check_encodable,
     check_id,
     check_id_list,
+    folder_files,
+    make_file,
 )
 
 
@@ -79,12 +80,13 @@ class WordLevelTokenizer(Tokenizer):
         return ids + self._plain(text[start:])
 
     def _plain(self, text: str) -> list[int]:
-        return [self._id(word) for word in self.pattern.findall(check_encodable(text))]
+        ids, hidden = self._ids, self._hidden
+        return [
+            ids[word] if word in ids and word not in hidden else self._id_of_unknown(word)
+            for word in self.pattern.findall(check_encodable(text))
+        ]
 
-    def _id(self, word: str) -> int:
-        id = self._ids.get(word)
-        if id is not None and word not in self._hidden:
-            return id
+    def _id_of_unknown(self, word: str) -> int:
         if self.unknown is not None:
             return self._ids[self.unknown]
         known = [entry for entry in self.words if entry not in self._hidden]
@@ -117,29 +119,7 @@ class WordLevelTokenizer(Tokenizer):
 
     def files(self) -> dict[str, bytes]:
         model = {"type": "WordLevel", "vocab": self._ids, "unk_token": self.unknown or "<unk>"}
-        added = [
-            {
-                "id": self._ids[name],
-                "content": name,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for name in self.special.names()
-        ]
-        file = {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": added,
-            "normalizer": None,
-            "pre_tokenizer": self.pre_tokenizer,
-            "post_processor": None,
-            "decoder": self.decoder,
-            "model": model,
-        }
+        file = make_file(model, self._ids, self.special.names(), self.pre_tokenizer, self.decoder)
         return folder_files(json.dumps(file, ensure_ascii=False), self.special, self.kind, self.unknown)
 
 

@@ -17,7 +17,7 @@ from pellucid.base.errors import ConfigError
 from pellucid.data.loader import DataLoader
 from pellucid.data.sources.source import Source
 from pellucid.engine import lora
-from pellucid.engine.freed_memory import keep_freed_memory
+from pellucid.engine.device_memory import keep_freed_memory
 from pellucid.formats.pretrained import Pretrained
 from pellucid.training import optimizers
 from pellucid.training.compiled_loss import COMPILED, CompiledLoss

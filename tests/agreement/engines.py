@@ -1,6 +1,7 @@
 """Both engines on the same numbers: models that try every pair of choices, and what each engine says."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -130,6 +131,74 @@ def specified(
     tape = forward(config, values, ids, targets, padding=padding, segments=segments, dropout=dropout)
     tape.backward(tape.ref("loss"))
     return tape
+
+
+class Runs:
+    """A model with random weights on some ids: what each way of computing it gives, once it is asked for."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        ids: Any = IDS,
+        targets: Any = TARGETS,
+        padding: Any = None,
+        segments: Any = None,
+        values: dict[str, Array] | None = None,
+    ) -> None:
+        self.config, self.inputs = config, (ids, targets, padding, segments)
+        self.values = weights(config) if values is None else values
+
+    @classmethod
+    def of(cls, choice: Choice) -> "Runs":
+        """Returns the runs of a choice of `FACTORS`, its padding and its segments among them."""
+        config = config_of(choice)
+        assert config
+        return cls(config, padding=PADDINGS[choice["padding"]], segments=SEGMENTS[choice["segments"]])
+
+    @functools.cached_property
+    def model(self) -> Transformer:
+        """The fast engine in float64; whoever changes it sets it back."""
+        return Transformer.from_weights(self.config, self.values, dtype=torch.float64)
+
+    @functools.cached_property
+    def tape(self) -> Tape:
+        """The specification, forward and backward, without dropout."""
+        return specified(self.config, self.values, *self.inputs)
+
+    @functools.cached_property
+    def eager(self) -> dict[str, Array]:
+        """Every value that the fast engine names; dropout draws."""
+        return recorded(self.config, self.values, *self.inputs)
+
+    @functools.cached_property
+    def dropped_tape(self) -> Tape:
+        """The specification with what dropout kept in `eager`."""
+        kept = {name: value for name, value in self.eager.items() if name.endswith(".keep")}
+        assert bool(kept) is bool(self.config.dropout.rates)
+        return specified(self.config, self.values, *self.inputs, kept) if kept else self.tape
+
+    @functools.cached_property
+    def fused(self) -> dict[str, Array]:
+        """Loss and gradients of the fast engine, which nothing watches."""
+        return self.learn()
+
+    def learn(self) -> dict[str, Array]:
+        """Returns loss and gradients of the model as it now is."""
+        self.model.zero_grad()
+        value = run(self.model, *self.inputs)
+        value.backward()
+        found = {"loss": array(value), **gradients(self.model)}
+        self.model.zero_grad()
+        return found
+
+    @functools.cached_property
+    def logits(self) -> Array:
+        """Logits of the fast engine without gradients."""
+        ids, _, padding, segments = (
+            None if given is None else torch.as_tensor(given) for given in self.inputs
+        )
+        with torch.no_grad():
+            return array(self.model(ids, padding=padding, segments=segments))
 
 
 def shared(tape: Tape) -> dict[str, Array]:

@@ -1,50 +1,25 @@
 """The promise of the product: in float64 both engines agree on every value that both of them name."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-import torch
 
-from pellucid.config import ModelConfig
 from pellucid.engine import attention
-from pellucid.engine.transformer import Transformer
-from pellucid.explanation import engines
 from pellucid.explanation.trace import Trace
-from pellucid.reference.op import Array
 from pellucid.verification.mismatch import BETWEEN_ENGINES, explain_mismatch, find_first_mismatch
 from tests.agreement.engines import (
     CHOICES,
-    COVER,
-    DIFFERENT,
     FACTORS,
-    FAMILY,
-    IDS,
-    PADDINGS,
-    SEGMENTS,
-    TARGETS,
-    Choice,
+    Runs,
     config_of,
-    fast,
-    gradients,
     pairwise,
-    recorded,
-    run,
     shared,
-    specified,
-    text,
 )
-from tests.reference.models import quantized_weights, weights
-
-every_pair = pytest.mark.parametrize("choice", COVER, ids=text)
+from tests.reference.models import weights
 
 
-def agree(config: ModelConfig, values: dict[str, Array], *given: Any) -> None:
+def agree(runs: Runs) -> None:
     """The same names in both engines, and under each the same numbers, forward and backward."""
-    got = recorded(config, values, *given)
-    kept = {name: value for name, value in got.items() if name.endswith(".keep")}
-    assert bool(kept) is bool(config.dropout.rates)
-    tape = specified(config, values, *given, dropout=kept)
+    got, tape = dict(runs.eager), runs.dropped_tape
     wanted = shared(tape)
     if "mask" in wanted:  # one for all rows where they do not differ
         got["mask"] = np.broadcast_to(got["mask"], wanted["mask"].shape)
@@ -52,11 +27,6 @@ def agree(config: ModelConfig, values: dict[str, Array], *given: Any) -> None:
     assert [name for name in wanted if name not in got] == []
     found = find_first_mismatch(got, {name: tape[name] for name in (*wanted, *got)}, BETWEEN_ENGINES)
     assert not found, explain_mismatch(found, Trace(tape))
-
-
-def test_the_cover_holds_every_kind_of_every_family() -> None:
-    for field in FAMILY:
-        assert {str(row[field]) for row in COVER} == {str(value) for value in FACTORS[field]}, field
 
 
 def test_a_pairwise_cover_holds_every_pair_that_is_possible() -> None:
@@ -68,53 +38,14 @@ def test_a_pairwise_cover_holds_every_pair_that_is_possible() -> None:
     assert len(rows) < 18
 
 
-@every_pair
-def test_both_engines_agree_on_every_value_and_gradient(choice: Choice) -> None:
-    config = config_of(choice)
-    assert config
-    agree(config, weights(config), IDS, TARGETS, PADDINGS[choice["padding"]], SEGMENTS[choice["segments"]])
-
-
-@every_pair
-def test_the_fused_path_gives_the_same_logits_loss_and_gradients(choice: Choice) -> None:
-    config = config_of(choice)
-    assert config
-    model = fast(config)
-    padding, segments = PADDINGS[choice["padding"]], SEGMENTS[choice["segments"]]
-    value = run(model, IDS, TARGETS, padding, segments)
-    value.backward()
-    tape = specified(config, weights(config), IDS, TARGETS, padding, segments)
-    with torch.no_grad():
-        real = None if padding is None else torch.tensor(padding)
-        packed = None if segments is None else torch.tensor(segments)
-        logits = model(torch.tensor(IDS), padding=real, segments=packed).numpy()
-    got = {"logits": logits, "loss": value.detach().numpy(), **gradients(model)}
-    assert find_first_mismatch(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
-    assert set(gradients(model)) == {f"d.{name}" for name in config.parameters() if f"d.{name}" in tape}
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_what_the_fused_path_shows_is_what_the_specification_has(name: str) -> None:
-    config = CHOICES[name]
-    given = (config, weights(config), IDS, TARGETS, None)
-    tape, got = specified(*given), recorded(*given, fused=True)
-    got.pop("mask", None)
-    assert {"blocks.0.attn.q", "blocks.1.attn.z", "logits", "loss", "d.blocks.0.resid_pre"} <= set(got)
-    if config.score_cap.kind == "none":  # no kernel caps scores
-        assert not [name for name in got if name.endswith((".scores", ".pattern", "lse"))]
-    assert find_first_mismatch(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
-
-
 @pytest.mark.parametrize("count", [1, 8])
 def test_both_engines_agree_on_a_single_token_and_on_a_full_context(count: int) -> None:
-    config = CHOICES["positions/rope"]
     ids = [[i % 7 for i in range(count)]]
-    agree(config, weights(config), ids, [[3] * count], None)
+    agree(Runs(CHOICES["positions/rope"], ids, [[3] * count]))
 
 
 def test_where_no_target_counts_both_losses_are_zero() -> None:
-    config = CHOICES["positions/learned"]
-    agree(config, weights(config), [[1, 2]], [[-100, -100]], None)
+    agree(Runs(CHOICES["positions/learned"], [[1, 2]], [[-100, -100]]))
 
 
 def test_a_wrong_fast_engine_is_found_at_the_name_where_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +53,8 @@ def test_a_wrong_fast_engine_is_found_at_the_name_where_it_is_wrong(monkeypatch:
     monkeypatch.setattr(
         attention, "rotate", lambda x, rotation: right(x, rotation._replace(sin=-rotation.sin))
     )
-    config = CHOICES["positions/rope"]
     with pytest.raises(AssertionError, match=r"blocks\.0\.attn\.q_rot"):
-        agree(config, weights(config), IDS, TARGETS, None)
+        agree(Runs(CHOICES["positions/rope"]))
 
 
 @pytest.mark.torture
@@ -154,17 +84,4 @@ def test_both_engines_agree_on_any_choices_at_any_sizes(seed: int) -> None:
     padding = None if choice["padding"] == "none" else random.random(shape) < 0.7
     scale = config.d_model**-0.5  # larger and without norms, rounding alone grows beyond any tolerance
     segments = None if choice["segments"] == "none" else random.integers(0, 2, shape)
-    agree(config, weights(config, seed, scale), ids, targets, padding, segments)
-
-
-@pytest.mark.parametrize("scheme", ["int8", "int4"])
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_both_engines_agree_on_quantized_weights(name: str, scheme: str) -> None:
-    """Values, the dequantized weights among them, and the gradients of what is not quantized."""
-    config = DIFFERENT[name]
-    module = Transformer.from_weights(config, quantized_weights(config, scheme), dtype=torch.float64).eval()
-    both = engines.run(module, IDS, TARGETS, backward=any(True for _ in module.parameters()))
-    assert "blocks.0.attn.q_proj.weight" in both.values and "embed.weight" in both.values
-    wanted = {name: both.tape[name] for name in both.values}
-    found = find_first_mismatch(both.values, wanted, BETWEEN_ENGINES)
-    assert not found, explain_mismatch(found, Trace(both.tape))
+    agree(Runs(config, ids, targets, padding, segments, weights(config, seed, scale)))

@@ -34,7 +34,7 @@ from pellucid.reference.training import forward
 from pellucid.verification.checks.catalogue import CHECKS
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.mismatch import CACHED_AGAINST_FULL, find_mismatch
-from tests.agreement.engines import IDS, SIZES, TARGETS, array, fast
+from tests.agreement.engines import IDS, SIZES, Runs, array, fast
 from tests.agreement.test_engines import agree
 from tests.formats.gguf import random_models
 from tests.parts.samplers.rows import agree as agree_on_rows
@@ -87,7 +87,7 @@ def test_it_is_a_choice_of_the_config_with_its_settings() -> None:
 
 
 def test_both_engines_have_it_forward_and_backward(config: ModelConfig) -> None:
-    agree(config, weights(config), IDS, TARGETS, None)
+    agree(Runs(config))
     tape = forward(config, weights(config), IDS)
     if config.positions.kind == "kerple":
         assert tape["position_bias"][0, 3, 1] == pytest.approx(-0.5 * np.log(3))

@@ -7,7 +7,7 @@ import pellucid
 PACKAGE = Path(pellucid.__file__).parent
 TESTS = PACKAGE.parent / "tests"
 FILES = sorted(path.relative_to(TESTS) for path in TESTS.rglob("test_*.py"))
-ROOMS = {"agreement", "architecture", "browser", "faults", "golden"}
+ROOMS = {"agreement", "architecture", "browser", "choices", "faults", "golden"}
 """Folders of claims about the whole package."""
 CLAIMS = {
     "cli/test_evaluation_page.py": "docs/evaluation.md",

@@ -9,7 +9,7 @@ import pytest
 from pellucid.base.errors import ConfigError, FileError, PellucidError, show
 from pellucid.base.toml import parse_toml
 from pellucid.config import ModelConfig
-from pellucid.formats import toml_model
+from pellucid.formats.resolve import ModelReference
 from pellucid.learning.lessons.page import parse_page
 from pellucid.parts.optimizers import AdamW
 from pellucid.training.recipe.overrides import override
@@ -33,7 +33,7 @@ def read_run(text: str, folder: Path) -> Any:
 READERS: list[Callable[[str, Path], Any]] = [
     read_file,
     read_run,
-    lambda text, _: toml_model.parse("a.toml", text),
+    lambda text, _: ModelReference("a.toml", toml=text).config(),
     lambda text, _: ModelConfig.from_toml(text),
     lambda text, _: parse_rules("a.toml", text),
     lambda text, folder: parse_page(folder / "a.md", f"+++\n{text}\n+++\n## Intuition\n"),

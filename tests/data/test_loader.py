@@ -20,19 +20,19 @@ from pellucid.data.rows.streams import Streams
 from pellucid.data.rows.windows import Windows
 from pellucid.data.shard import HEAD
 from pellucid.data.tokens import TokenFolder, Tokens
-from tests.data.small_corpora import copy_of_prepared, tokens
+from tests.data.small_corpora import copy_of_prepared, made_before, tokens
 
 BOS = 0
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
-    return tokens(tmp_path_factory.mktemp("data"), documents=30, shard_tokens=150)
+def train() -> Tokens:
+    return tokens(documents=30, shard_tokens=150)
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
-    return tokens(tmp_path_factory.mktemp("other"), documents=9, shard_tokens=150)
+def other() -> Tokens:
+    return tokens(documents=9, shard_tokens=150)
 
 
 WAYS: dict[str, Callable[[Tokens], Rows]] = {
@@ -141,8 +141,8 @@ def test_packed_rows_predict_every_token_that_has_one_before_it(train: Tokens, b
     assert Counter(packed.targets.reshape(-1).tolist()) == wanted
 
 
-def test_padded_rows_of_an_epoch_hold_every_document_once(tmp_path: Path) -> None:
-    few = tokens(tmp_path, documents=POOL * 2)
+def test_padded_rows_of_an_epoch_hold_every_document_once() -> None:
+    few = tokens(documents=POOL * 2)
     rows, found = Padded(few, 1000, bos=BOS, pad=1), Counter[tuple[int, ...]]()
     for _ in range(POOL):
         batch = rows.take(2, slice(0, 2))
@@ -154,8 +154,8 @@ def test_padded_rows_of_an_epoch_hold_every_document_once(tmp_path: Path) -> Non
     assert found == documents(few)
 
 
-def test_padded_rows_of_like_length_come_together(tmp_path: Path) -> None:
-    few = tokens(tmp_path, documents=128)
+def test_padded_rows_of_like_length_come_together() -> None:
+    few = tokens(documents=128)
     rows = Padded(few, 1000, bos=BOS)
     batches = [rows.take(8, slice(0, 8)) for _ in range(POOL)]
     padding = sum(int((batch.targets == IGNORE_INDEX).sum()) for batch in batches)
@@ -389,8 +389,8 @@ def test_padded_batches_keep_their_size(train: Tokens) -> None:
         rows.take(5, slice(0, 5))
 
 
-def test_an_empty_part_has_no_batches(tmp_path: Path) -> None:
-    empty = TokenFolder(copy_of_prepared(tmp_path))["validation"]
+def test_an_empty_part_has_no_batches() -> None:
+    empty = TokenFolder(made_before())["validation"]
     for make in (Windows, Packed, Padded, Streams):
         with pytest.raises(ConfigError, match="'validation'"):
             make(empty, 4)

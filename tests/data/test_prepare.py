@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from pellucid.data.tokens import TokenFolder
 from pellucid.text.corpus import Corpus
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.tokenizer import Special
-from tests.data.small_corpora import contents, prepared, text_file, tokenizer_folder
+from tests.data.small_corpora import contents, made_before, prepared, text_file, tokenizer_folder
 
 
 def corpus(folder: Path, documents: int = 60, **settings: object) -> Corpus:
@@ -31,10 +32,10 @@ def corpus(folder: Path, documents: int = 60, **settings: object) -> Corpus:
     return Corpus([text], **{"split": "line", **settings})  # type: ignore[arg-type]
 
 
-def test_token_files_hold_the_documents_in_order_each_with_its_end(tmp_path: Path) -> None:
-    out = TokenFolder(prepared(tmp_path))
-    tokenizer, train = from_pretrained(tmp_path / "tokenizer"), out["train"]
-    lines = (tmp_path / "text.txt").read_text("utf-8").split("\n")
+def test_token_files_hold_the_documents_in_order_each_with_its_end() -> None:
+    folder = made_before().parent
+    out, tokenizer = TokenFolder(folder / "out"), from_pretrained(folder / "tokenizer")
+    train, lines = out["train"], (folder / "text.txt").read_text("utf-8").split("\n")
     assert train.documents == len(lines) and len(train.shards) > 5
     for i, line in enumerate(lines):
         assert train.document(i).tolist() == [*tokenizer.encode(line), tokenizer.id_of("<end>")]
@@ -42,21 +43,22 @@ def test_token_files_hold_the_documents_in_order_each_with_its_end(tmp_path: Pat
     out.verify()
 
 
-def test_the_manifest_says_what_is_there(tmp_path: Path) -> None:
-    manifest = json.loads((prepared(tmp_path, validation=0.3) / NAME).read_text("utf-8"))
-    text, totals = (tmp_path / "text.txt").read_bytes(), manifest["totals"]
+def test_the_manifest_says_what_is_there() -> None:
+    out = made_before(validation=0.3)
+    manifest, source = json.loads((out / NAME).read_text("utf-8")), out.parent / "text.txt"
+    text, totals = source.read_bytes(), manifest["totals"]
     assert sum(part["documents"] for part in totals.values()) == text.count(b"\n") + 1
     assert sum(part["text_bytes"] for part in totals.values()) == len(text.replace(b"\n", b""))
     assert totals["validation"]["documents"] > 3
     assert manifest["tokenizer"]["end"] == 0 and manifest["tokenizer"]["kind"] == "bpe"
-    assert manifest["settings"]["sources"] == [{"file": str(tmp_path / "text.txt"), "bytes": len(text)}]
+    assert manifest["settings"]["sources"] == [{"file": str(source), "bytes": len(text)}]
 
 
-def test_a_document_goes_to_the_part_that_the_corpus_gives_it(tmp_path: Path) -> None:
-    out = TokenFolder(prepared(tmp_path, validation=0.3))
-    tokenizer = from_pretrained(tmp_path / "tokenizer")
+def test_a_document_goes_to_the_part_that_the_corpus_gives_it() -> None:
+    folder = made_before(validation=0.3).parent
+    out, tokenizer = TokenFolder(folder / "out"), from_pretrained(folder / "tokenizer")
     for part in ("train", "validation"):
-        texts = [document.text for document in corpus(tmp_path, validation=0.3).documents(part)]
+        texts = [document.text for document in corpus(folder, validation=0.3).documents(part)]
         stored = [tokenizer.decode(out[part].document(i)[:-1].tolist()) for i in range(out[part].documents)]
         assert stored == texts
 
@@ -153,18 +155,32 @@ def interrupt_after(shards: int, out: Path) -> Callable[[EncodingProgress], None
     return stop
 
 
-def half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Corpus, Path, Path]:
+Interrupted = tuple[Corpus, Path, Path]
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a preparation was interrupted after three shards; its paths are relative."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(batching, "SIZE", 300)
+        source, tokenizer, out = corpus(Path()), tokenizer_folder(Path("tokenizer")), Path("out")
+        with pytest.raises(KeyboardInterrupt):
+            prepare(source, tokenizer, out, 1, interrupt_after(3, out), shard_tokens=200)
+    return folder
+
+
+@pytest.fixture
+def half_done(interrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Interrupted:
+    shutil.copytree(interrupted, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(batching, "SIZE", 300)
-    source, tokenizer, out = corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt):
-        prepare(source, tokenizer, out, 1, interrupt_after(3, out), shard_tokens=200)
-    return source, tokenizer, out
+    return corpus(Path()), Path("tokenizer"), Path("out")
 
 
-def test_finished_shards_are_kept_and_nothing_half_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, tokenizer, out = half_done(tmp_path, monkeypatch)
+def test_finished_shards_are_kept_and_nothing_half_written(half_done: Interrupted) -> None:
+    source, tokenizer, out = half_done
     names = {path.name for path in out.iterdir()}
     assert {"train-00000.tokens", "train-00002.tokens", PROGRESS} <= names and NAME not in names
     assert not [name for name in names if "partial" in name]
@@ -173,8 +189,8 @@ def test_finished_shards_are_kept_and_nothing_half_written(
         (folder / ".pellucid-0123456789ab-01234567.partial").write_bytes(b"half")
     prepare(source, tokenizer, out, 1, shard_tokens=200)
     assert (out / "train-00000.tokens").stat().st_mtime_ns == before
-    prepare(source, tokenizer, tmp_path / "whole", 1, shard_tokens=200)
-    assert contents(out) == contents(tmp_path / "whole")
+    prepare(source, tokenizer, Path("whole"), 1, shard_tokens=200)
+    assert contents(out) == contents(Path("whole"))
 
 
 def test_what_was_killed_before_it_had_begun_leaves_nothing(tmp_path: Path) -> None:
@@ -185,10 +201,8 @@ def test_what_was_killed_before_it_had_begun_leaves_nothing(tmp_path: Path) -> N
     assert not list(out.rglob("*.partial"))
 
 
-def test_a_finished_shard_that_is_damaged_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, tokenizer, out = half_done(tmp_path, monkeypatch)
+def test_a_finished_shard_that_is_damaged_is_made_anew(half_done: Interrupted) -> None:
+    source, tokenizer, out = half_done
     shard = out / "train-00001.tokens"
     shard.write_bytes(shard.read_bytes()[:-1])
     prepare(source, tokenizer, out, 1, shard_tokens=200)
@@ -198,42 +212,40 @@ def test_a_finished_shard_that_is_damaged_is_made_anew(
     assert contents(out) == whole
 
 
-def test_text_that_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, tokenizer, out = half_done(tmp_path, monkeypatch)
-    text = tmp_path / "text.txt"
+def test_text_that_changed_meanwhile_is_refused(half_done: Interrupted) -> None:
+    source, tokenizer, out = half_done
+    text = Path("text.txt")
     text.write_bytes(bytes([text.read_bytes()[0] ^ 1]) + text.read_bytes()[1:])
     with pytest.raises(FileError, match=r"train-00000\.tokens"):
         prepare(source, tokenizer, out, 1, shard_tokens=200)
 
 
-def test_text_that_ends_before_the_finished_shards_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, tokenizer, out = half_done(tmp_path, monkeypatch)
-    text = tmp_path / "text.txt"
+def test_text_that_ends_before_the_finished_shards_is_refused(half_done: Interrupted) -> None:
+    source, tokenizer, out = half_done
+    text = Path("text.txt")
     size = text.stat().st_size
     text.write_bytes(text.read_bytes()[:50].ljust(size))
     with pytest.raises(FileError, match="the text has changed"):
         prepare(source, tokenizer, out, 1, shard_tokens=200)
 
 
-def test_a_finished_folder_is_left_as_it_is(tmp_path: Path) -> None:
-    out = prepared(tmp_path)
+def test_a_finished_folder_is_left_as_it_is() -> None:
+    out = made_before()
     times = {path: path.stat().st_mtime_ns for path in out.iterdir()}
-    assert prepared(tmp_path) == out
+    assert prepared(out.parent) == out
     assert times == {path: path.stat().st_mtime_ns for path in out.iterdir()}
 
 
-def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
-    out = prepared(tmp_path)
+def test_other_settings_are_refused_and_named() -> None:
+    out = made_before()
     with pytest.raises(FileError, match=r"validation is 0\.0, not 0\.5; shard_tokens is 200"):
-        prepare(corpus(tmp_path, validation=0.5), tmp_path / "tokenizer", out)
+        prepare(corpus(out.parent, validation=0.5), out.parent / "tokenizer", out)
 
 
 def test_another_tokenizer_is_refused_and_named(tmp_path: Path) -> None:
-    out, other = prepared(tmp_path), tokenizer_folder(tmp_path / "other", special=Special(eos="<stop>"))
+    out, other = made_before(), tokenizer_folder(tmp_path / "other", special=Special(eos="<stop>"))
     with pytest.raises(FileError, match="the tokenizer's sha256 is"):
-        prepare(corpus(tmp_path), other, out, shard_tokens=200)
+        prepare(corpus(out.parent), other, out, shard_tokens=200)
 
 
 def test_a_folder_with_something_else_is_not_touched(tmp_path: Path) -> None:

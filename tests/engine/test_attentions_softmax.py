@@ -9,8 +9,7 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.engine import attentions
-from pellucid.engine.attention_inputs import AttentionInputs
-from pellucid.engine.attentions import softmax
+from pellucid.engine.attentions import AttentionInputs, softmax
 from pellucid.engine.taps import record
 
 BATCH, WIDTH = 2, 16

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
-import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -19,27 +18,17 @@ from hypothesis.stateful import (
 from torch import Tensor
 
 from pellucid.base.errors import UsageError
-from pellucid.base.names import describe
 from pellucid.config import ModelConfig
 from pellucid.engine import layer_cache
 from pellucid.engine.cache import Cache
 from pellucid.engine.layer_cache import Int8Cache, KeyValueCache
 from pellucid.engine.taps import record
 from pellucid.engine.transformer import Transformer
-from pellucid.reference import transformer as specification
-from pellucid.reference.training import forward
-from pellucid.verification.mismatch import CACHED_AGAINST_FULL, find_first_mismatch, find_mismatch
+from pellucid.verification.mismatch import CACHED_AGAINST_FULL, find_mismatch
 from tests.agreement.engines import (
-    CACHED,
     CHOICES,
-    COVER,
-    DIFFERENT,
-    Choice,
     array,
-    config_of,
     fast,
-    shared,
-    text,
 )
 from tests.reference.models import weights
 
@@ -65,57 +54,6 @@ def same(got: Tensor, wanted: Tensor, tolerance: float = CACHED_AGAINST_FULL) ->
 def in_chunks(model: Transformer, cache: Cache, sizes: list[int]) -> Tensor:
     parts = IDS.split(sizes, dim=1)
     return torch.cat([model.forward_cached(part, cache) for part in parts], dim=1)
-
-
-cached_covers = [row for row in COVER if (config := config_of(row)) and not config.mask.bidirectional_prefix]
-
-
-@pytest.mark.parametrize("choice", cached_covers, ids=text)
-def test_token_by_token_equals_the_whole(choice: Choice) -> None:
-    config = config_of(choice)
-    assert config
-    model = fast(config)
-    same(in_chunks(model, new(config), [1] * COUNT), model(IDS))
-
-
-@pytest.mark.parametrize("name", CACHED)
-@pytest.mark.parametrize("stride", [1, 3, COUNT])
-def test_chunks_of_any_size_equal_the_whole(name: str, stride: int) -> None:
-    config = CACHED[name]
-    model, random = fast(config), np.random.default_rng(stride)
-    for _ in range(3):
-        cuts = sorted(random.choice(range(1, COUNT), size=3, replace=False))
-        sizes = np.diff([0, *cuts, COUNT]).tolist()
-        same(in_chunks(model, new(config, stride=stride), sizes), model(IDS))
-
-
-def test_every_choice_that_does_not_look_ahead_is_here() -> None:
-    assert set(DIFFERENT) - set(CACHED) == {"mask/none", "mask/prefix", "mask/window_global"}
-
-
-@pytest.mark.parametrize("name", CACHED)
-@pytest.mark.parametrize("stride", [1, 3, COUNT])
-def test_rows_of_different_lengths_share_a_cache(name: str, stride: int) -> None:
-    config, model = CACHED[name], fast(CACHED[name])
-    cache, counts = new(config, stride=stride), [3, 1, 4]
-    whole = model(IDS)
-    last = model.forward_cached(IDS[:, :4], cache, counts, last_only=True)
-    same(last[:, 0], whole[range(3), [c - 1 for c in counts]])
-    assert cache.lengths.tolist() == counts and not cache.is_uniform
-    for _ in range(4):
-        step = torch.stack([IDS[row, at] for row, at in enumerate(cache.lengths.tolist())])[:, None]
-        at = cache.lengths.tolist()
-        same(model.forward_cached(step, cache)[:, 0], whole[range(3), at])
-
-
-@pytest.mark.parametrize("name", CACHED)
-def test_a_row_that_brings_nothing_is_untouched(name: str) -> None:
-    config, model = CACHED[name], fast(CACHED[name])
-    cache = new(config)
-    model.forward_cached(IDS[:, :3], cache)
-    model.forward_cached(IDS[:, 3:5], cache, [2, 0, 1])
-    rest = torch.stack([IDS[0, 5], IDS[1, 3], IDS[2, 4]])[:, None]
-    same(model.forward_cached(rest, cache)[:, 0], model(IDS)[range(3), [5, 3, 4]])
 
 
 @pytest.mark.parametrize("length", [2, 0, [2, 5, 1], [4, 4, 0]])
@@ -238,47 +176,6 @@ def test_a_static_reach_never_changes() -> None:
         cache.crop(2)
         model.forward_cached(IDS[:, 2:3], cache)
     assert seen["blocks.0.attn.k_all"].shape[2] == COUNT
-
-
-# ---- against the specification
-
-
-def both_caches(config: ModelConfig) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
-    """Call by call, what each engine says: a prompt of three, then single tokens."""
-    model, cache, past, start = fast(config), new(config), None, 0
-    for count in (3, 1, 2, 1):
-        part = IDS[:, start : start + count]
-        with record() as seen:
-            model.forward_cached(part, cache)
-        tape = forward(config, weights(config), part.numpy(), past=past)
-        past, start = specification.cache(tape, config), start + count
-        wanted = shared(tape)
-        got = {name: array(value) for name, value in seen.items()}
-        if cache.ring:  # what is kept stands in an order of its own
-            got = {name: value for name, value in got.items() if "s" not in describe(name).axes}
-        if "mask" in wanted and "mask" in got:
-            got["mask"] = np.broadcast_to(got["mask"], wanted["mask"].shape)
-        yield got, {name: wanted[name] for name in wanted if name in got}
-
-
-@pytest.mark.parametrize("name", CACHED)
-def test_both_engines_caches_agree_on_every_value(name: str) -> None:
-    for step, (got, wanted) in enumerate(both_caches(CACHED[name])):
-        assert find_first_mismatch(got, wanted, CACHED_AGAINST_FULL) is None
-        assert "blocks.1.attn.z" in wanted and "logits" in wanted
-        if name.startswith("positions/"):
-            assert ("blocks.1.attn.k_all" in wanted) is (step > 0)
-
-
-def test_a_cache_that_writes_one_slot_off_is_found_at_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = layer_cache.write_slots
-
-    def off(buffer: Tensor, new: Tensor, slots: Tensor) -> None:
-        write(buffer, new, (slots + 1) % buffer.shape[2] if len(new[0, 0]) == 1 else slots)
-
-    monkeypatch.setattr(layer_cache, "write_slots", off)
-    found = [find_first_mismatch(got, wanted, CACHED_AGAINST_FULL) for got, wanted in both_caches(ROPE)]
-    assert found[0] is None and found[1] is not None and found[1].name == "blocks.0.attn.k_all"
 
 
 # ---- any history

@@ -43,7 +43,7 @@ def test_a_row_in_a_batch_equals_the_row_alone(name: str, dtype: torch.dtype, to
     model = fast(CHOICES[name], dtype=dtype)
     with torch.no_grad():
         alone = torch.cat([model(row[None]) for row in ROWS])
-        for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 2], [1, 0, 0, 0, 0, 0, 3]):
+        for order in ([3, 1, 0, 2], [1, 0, 0, 0, 0, 0, 3]):
             near(model(ROWS[order]), alone[order], tolerance)
 
 

@@ -11,7 +11,7 @@ from pellucid.base.errors import TokenError, UsageError
 from pellucid.config import ModelConfig, preset
 from pellucid.engine.transformer import Transformer
 from pellucid.reference.op import Array
-from tests.agreement.engines import CHOICES, COVER, DIFFERENT, IDS, Choice, config_of, fast, text
+from tests.agreement.engines import CHOICES, fast
 from tests.reference.models import weights
 
 ROPE = CHOICES["positions/rope"]
@@ -39,23 +39,6 @@ class Produced(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self.shapes)
-
-
-@pytest.mark.parametrize("choice", COVER, ids=text)
-def test_the_state_has_the_names_and_shapes_of_the_config(choice: Choice) -> None:
-    config = config_of(choice)
-    assert config
-    state = fast(config).state_dict()
-    assert {name: tuple(value.shape) for name, value in state.items()} == config.parameters()
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_weights_come_back_as_they_went_in(name: str) -> None:
-    config = CHOICES[name]
-    given, model = weights(config), fast(config)
-    for back in (model.weights(), {k: v.double().numpy() for k, v in model.state_dict().items()}):
-        assert list(back) == list(model.state_dict()) and set(back) == set(given)
-        assert all(np.array_equal(back[key], given[key]) for key in given)
 
 
 def test_a_tied_model_has_no_unembedding_of_its_own() -> None:
@@ -143,15 +126,6 @@ def test_the_tables_stay_on_the_model_s_device(name: str) -> None:
     assert not list(model.buffers())  # a table takes room, and there is none
     model.to_empty(device="cpu")
     assert {value.device.type for value in (*model.parameters(), *model.buffers())} == {"cpu"}
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_an_empty_model_that_is_filled_is_the_model(name: str) -> None:
-    config = CHOICES[name]
-    empty = Transformer.empty(config, dtype=torch.float64)
-    empty.load_state_dict(fast(config).state_dict())
-    ids = torch.tensor(IDS)
-    assert torch.equal(empty(ids), fast(config)(ids))
 
 
 @pytest.mark.parametrize(

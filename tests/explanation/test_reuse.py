@@ -12,10 +12,9 @@ from pellucid.explanation.reuse import CHUNK, ReusingTape, has_same_bits
 from pellucid.reference.ops import find_op
 from pellucid.reference.tape import Edits, Tape
 from pellucid.reference.training import forward, join, train
+from tests.agreement.engines import DIFFERENT
 from tests.reference.models import CONFIGS, IDS, TARGETS, weights
-from tests.reference.test_transformer_choices import BASE, CHOICES, FAMILY
 from tests.rotation import take_share
-from tests.small_choices import small
 
 Program = Callable[[ModelConfig, Edits, Tape | None], Tape]
 
@@ -87,9 +86,8 @@ def test_edits_one_after_another_and_undone_equal_full_runs(name: str, program: 
 @pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
 @pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.torture)])
 def test_edits_of_every_choice_equal_full_runs(count: int) -> None:
-    for field, kind in take_share(CHOICES):
-        config = ModelConfig.from_dict(BASE | {field: small(FAMILY[field], kind)})
-        check_edits(config, run_backward, random.Random(f"{field} {kind}"), count)
+    for name in take_share(DIFFERENT):
+        check_edits(DIFFERENT[name], run_backward, random.Random(name), count)
 
 
 def runs(config: ModelConfig, edits: Edits, program: Program = run_forward) -> tuple[int, Tape]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pellucid.engine import attention, chunked_loss, linear, positions, residuals, transformer
+from pellucid.engine import attention, block, chunked_loss, linear, positions, transformer
 from pellucid.engine.attentions.linear import LinearAttention
 from pellucid.engine.attentions.softmax import SoftmaxAttention
 from pellucid.engine.block import Block
@@ -340,7 +340,7 @@ def residual_is_added_twice_in_float16(patch: Patch) -> None:
     def wrong(x: Tensor, output: Tensor) -> Tensor:
         return x + output * (2 if x.dtype == torch.float16 else 1)
 
-    patch.setattr(residuals, "make", lambda residual: wrong)
+    patch.setattr(block, "make_residual", lambda residual: wrong)
 
 
 @fault("kernel", subject="llama", check="specification", at="blocks.0.attn.extra")

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pellucid.engine import attention, linear, norms, positions, residuals, transformer
+from pellucid.engine import attention, block, linear, norms, positions, transformer
 from pellucid.engine.attentions import softmax
 from pellucid.engine.attentions.linear import LinearAttention
 from pellucid.engine.positions import Rotation
@@ -241,4 +241,4 @@ def residual_stream_is_rounded_twice(patch: Patch) -> None:
             output = (output.float() * 8).round().to(x.dtype) / 8
         return x + output
 
-    patch.setattr(residuals, "make", lambda residual: wrong)
+    patch.setattr(block, "make_residual", lambda residual: wrong)

@@ -2,9 +2,15 @@
 
 import copy
 import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from pellucid.base.errors import PellucidError
+from pellucid.formats.resolve import open_model
 
 NASTY: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 3, 2**31, 2**63, 10**30, 10**400, 0.5, -0.0, 1e308, float("nan"),
@@ -72,3 +78,34 @@ def damaged_safetensors(data: bytes, rng: np.random.Generator) -> bytes:
     header = damaged_json(data[8 : 8 + length].rstrip(), rng)
     claimed = len(header) if rng.random() < 0.9 else int(rng.integers(0, 2**40))
     return claimed.to_bytes(8, "little") + header + data[8 + length :]
+
+
+Damage = Callable[[bytes, np.random.Generator], bytes]
+
+
+def outcome(folder: Path) -> str:
+    """What reading the folder and all of its weights comes to."""
+    try:
+        for weight in open_model(folder).weights.values():
+            np.asarray(weight).sum()
+    except PellucidError as error:
+        return type(error).__name__
+    return "read"
+
+
+def attack(
+    folders: Sequence[Path], damages: Mapping[str, Damage], count: int, seed: int
+) -> Counter[tuple[str, str]]:
+    """Damages one file of one folder, `count` times; returns how often it came to what, by file."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        folder = folders[rng.integers(len(folders))]
+        names = [name for name in damages if (folder / name).exists()]
+        name = names[rng.integers(len(names))]
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(damages[name](whole, rng))
+        with np.errstate(all="ignore"):
+            seen[name, outcome(folder)] += 1
+        (folder / name).write_bytes(whole)
+    return seen

@@ -30,13 +30,19 @@ def test_a_gguf_file_goes_to_its_reader(tmp_path: Path, monkeypatch: pytest.Monk
     assert open_model(tmp_path / "m.gguf").generation == {"read": tmp_path / "m.gguf"}
 
 
-def save_run(folder: Path) -> None:
-    model = pellucid.load("abcd")
-    for place in ("model", "best", "checkpoints/step-0000010/model"):
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        model.save(folder / place)
-    (folder / "recipe.toml").write_text("")
-    (folder / "checkpoints/step-0000010/manifest.json").write_text("{}")
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models, a library, a run and a TOML model."""
+    home, model = tmp_path_factory.mktemp("home"), pellucid.load("abcd")
+    run = ("runs/a/model", "runs/a/best", "runs/a/checkpoints/step-0000010/model")
+    for place in ("cache/models/pocket", "m", "model", *run):
+        (home / place).parent.mkdir(parents=True, exist_ok=True)
+        model.save(home / place)
+    (home / "runs/a/recipe.toml").write_text("")
+    (home / "runs/a/checkpoints/step-0000010/manifest.json").write_text("{}")
+    (home / "shapes").mkdir()
+    (home / "shapes/tiny.toml").write_text(preset_text("abcd"))
+    return home
 
 
 @pytest.mark.parametrize(
@@ -59,18 +65,12 @@ def save_run(folder: Path) -> None:
     ],
 )
 def test_a_model_is_called_by_what_was_typed(
-    typed: str, name: str, short: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    typed: str, name: str, short: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path / "cache"))
-    for place in ("cache/models/pocket", "m", "model"):
-        Path(place).parent.mkdir(parents=True, exist_ok=True)
-        pellucid.load("abcd").save(place)
-    save_run(Path("runs/a"))
-    Path("shapes").mkdir()
-    Path("shapes/tiny.toml").write_text(preset_text("abcd"))
-    found = open_model(typed.replace("HOME", str(tmp_path)))
-    assert found.name == name.replace("HOME", str(tmp_path))
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("PELLUCID_HOME", str(home / "cache"))
+    found = open_model(typed.replace("HOME", str(home)))
+    assert found.name == name.replace("HOME", str(home))
     assert found.short_name == short
     assert found.own_name == ("tiny" if "tiny" in typed else "abcd")
 

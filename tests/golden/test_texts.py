@@ -28,9 +28,9 @@ from pellucid.reference.ops.losses import mean_squared_error
 from pellucid.reference.ops.masks import mask
 from pellucid.reference.ops.softmax import softmax
 from pellucid.reference.optimizers import update
-from pellucid.reference.residuals import add_residual
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, train
+from pellucid.reference.transformer import add_residual
 
 A, B, C, D = range(4)
 

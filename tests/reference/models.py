@@ -119,11 +119,13 @@ def explained(top: int) -> Callable[[Tape, Step, Index], float]:
     return lambda tape, step, index: compute(record_arithmetic(Trace(tape), step, index, top))
 
 
-def wrong_cell(tape: Tape, cell: Callable[[Tape, Step, Index], float]) -> Mismatch | None:
-    """The first step whose cells, computed one by one, are not its array."""
+def wrong_cell(
+    tape: Tape, cell: Callable[[Tape, Step, Index], float], phase: str | None = None
+) -> Mismatch | None:
+    """The first step, of all or of a phase, whose cells, computed one by one, are not its array."""
     roles = set(tape.roles.values())
     scales = {r: largest(v for name, v in tape.values.items() if tape.roles[name] == r) for r in roles}
-    for step in tape.steps.values():
+    for step in (step for step in tape.steps.values() if phase in (None, step.phase)):
         wanted = tape.values[step.name]
         got = np.empty(wanted.shape)
         for index in np.ndindex(wanted.shape):

@@ -128,8 +128,8 @@ def test_a_small_enough_update_lowers_the_loss(rule: str) -> None:
 def test_each_cell_of_an_update_can_be_computed_and_explained_by_itself(rule: str) -> None:
     config = CONFIGS["bare"]
     tape = train(config, weights(config), IDS, TARGETS, rule, 2, lr=RATE, **ONLY.get(rule, {}))[1]
-    assert wrong_cell(tape, alone) is None
-    assert wrong_cell(tape, explained(top=2)) is None
+    assert wrong_cell(tape, alone, "upd") is None
+    assert wrong_cell(tape, explained(top=2), "upd") is None
 
 
 # ---- by hand

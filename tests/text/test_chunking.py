@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pellucid.text.chunking import can_chunk, chunks
-from pellucid.text.kinds import kinds, train
+from pellucid.text.kinds import kinds
 from tests.data.small_corpora import WORDS
+from tests.text.sample_texts import STORY, trained
 
-BPE = train("bpe", [" ".join(WORDS) * 3], 400)
+BPE = trained("bpe")
 TEXTS = st.text(
     st.sampled_from("aab  \n\t'sé1²一.,-\u00a0\u200b’_") | st.characters(exclude_categories=["Cs"]),
     max_size=60,
@@ -39,8 +40,8 @@ def test_a_text_without_a_seam_stays_whole() -> None:
 
 @pytest.mark.parametrize("kind", kinds())
 def test_only_tokenizers_of_which_it_is_known_are_cut(kind: str) -> None:
-    tokenizer = train(kind, [" ".join(WORDS) * 3], 400)
+    tokenizer = trained(kind)
     assert can_chunk(tokenizer) == (kind in ("bpe", "bytes", "characters"))
     if can_chunk(tokenizer):
-        text = " ".join(WORDS)
+        text = STORY[:500]
         assert [id for piece in chunks(text, 5) for id in tokenizer.encode(piece)] == tokenizer.encode(text)

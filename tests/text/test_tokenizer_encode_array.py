@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pellucid.text.from_files import from_pretrained
-from pellucid.text.kinds import kinds, train
+from pellucid.text.kinds import kinds
 from pellucid.text.standard import StandardTokenizer
-from tests.data.small_corpora import WORDS
+from tests.text.sample_texts import STORY, trained
 
-BPE = train("bpe", [" ".join(WORDS) * 3], 400)
+BPE = trained("bpe")
 assert isinstance(BPE, StandardTokenizer)
 PARTS = ["'s", "'ll", "'LL", "'", " ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u2003", "\u0085", "a", "é", "一"]
 TEXTS = st.lists(st.sampled_from([*PARTS, "1", "²", ".", "…", "<end>", "\u200b", "🙂"])).map("".join)
@@ -33,8 +33,7 @@ def test_the_faster_pattern_cuts_the_words_of_the_library(count: int) -> None:
 
 @pytest.mark.parametrize("kind", kinds())
 def test_every_kind_of_tokenizer_has_its_own_ids(kind: str) -> None:
-    text = " ".join(WORDS)
-    tokenizer = train(kind, [text * 3], 400)
+    tokenizer, text = trained(kind), STORY[:500]
     ids = tokenizer.encode_array(text)
     assert isinstance(ids, np.ndarray)
     assert ids.tolist() == tokenizer.encode(text)
@@ -42,7 +41,7 @@ def test_every_kind_of_tokenizer_has_its_own_ids(kind: str) -> None:
 
 
 def test_another_pattern_is_used_as_it_is(tmp_path: Path) -> None:
-    train("bpe", [" ".join(WORDS) * 3], 400).save(tmp_path)
+    BPE.save(tmp_path)
     file = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
     split = {"type": "Split", "pattern": {"Regex": r"\s+|\S+"}, "behavior": "Isolated", "invert": False}
     bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}

@@ -31,7 +31,7 @@ class Mixture(Rows):
         lengths = sorted({source.length for source in sources})
         if len(lengths) > 1:
             raise ConfigError(f"sources have rows of {lengths} tokens: they must have one length.")
-        self.sources, self.length, self.seed, self.row = list(sources), lengths[0], seed, 0
+        self.sources, self.length, self.seed = list(sources), lengths[0], seed
         # Cumulative weights in units of 1/2⁵³, as integers, so that every machine draws the same.
         shares = np.cumsum(np.array(weights, np.float64)) / np.sum(np.array(weights, np.float64))
         self.borders = np.round(shares * 2**53).astype(np.uint64)
@@ -63,10 +63,10 @@ class Mixture(Rows):
             for i, source in enumerate(self.sources)
             for key, value in source.state().items()
         }
-        return {"row": self.row} | inner
+        return super().state() | inner
 
     def restore(self, state: dict[str, int]) -> None:
-        self.row = state["row"]
+        super().restore(state)
         for i, source in enumerate(self.sources):
             source.restore({key: state[f"{i}.{key}"] for key in source.state()})
 

@@ -32,7 +32,7 @@ class Records(Rows):
         check_length(length)
         if not records:
             raise ConfigError("the training data has 0 records.")
-        self.records, self.length, self.seed, self.pad, self.row = records, length, seed, pad, 0
+        self.records, self.length, self.seed, self.pad = records, length, seed, pad
         self.epochs = epochs
         content = hashlib.sha256()
         for ids, targets in records:
@@ -57,12 +57,6 @@ class Records(Rows):
 
     def count_batches(self, count: int, epochs: int) -> int:
         return -(-epochs * len(self.records) // count)
-
-    def state(self) -> dict[str, int]:
-        return {"row": self.row}
-
-    def restore(self, state: dict[str, int]) -> None:
-        self.row = state["row"]
 
     def identity(self) -> dict[str, int]:
         return {"content": self._content, "length": self.length, "seed": self.seed}

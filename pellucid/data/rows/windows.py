@@ -26,7 +26,6 @@ class Windows(Rows):
         check_tokens(tokens)
         self.tokens, self.length, self.seed, self.epochs = tokens, length, seed, epochs
         self.per_epoch = -(-len(tokens) // length)
-        self.row = 0
         self._size = min(BLOCK, max(64, self.per_epoch))
         self._block, self._starts = -1, np.empty(0, np.int64)
 
@@ -91,12 +90,6 @@ class Windows(Rows):
 
     def count_batches(self, count: int, epochs: int) -> int:
         return -(-epochs * self.per_epoch // count)
-
-    def state(self) -> dict[str, int]:
-        return {"row": self.row}
-
-    def restore(self, state: dict[str, int]) -> None:
-        self.row = state["row"]
 
     def identity(self) -> dict[str, int]:
         return {"tokens": len(self.tokens), "length": self.length, "seed": self.seed}

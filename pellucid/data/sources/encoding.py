@@ -23,7 +23,7 @@ from pellucid.data.sources.settings import DataSettings
 from pellucid.data.tokens import TokenFolder
 from pellucid.formats.resolve import find_tokenizer
 from pellucid.text.corpus import Corpus, Document
-from pellucid.text.corpus.bad_files import STOP, list_names
+from pellucid.text.corpus.bad_files import list_names
 from pellucid.text.kinds import DEFAULT, kinds
 from pellucid.text.kinds import train as learn
 from pellucid.text.tokenizer import Special, Tokenizer
@@ -138,14 +138,10 @@ def encode(data: DataSettings, cache: Path, report: Report, own: Tokenizer | Non
     return list(map(TokenFolder, folders))
 
 
-ABSENT: dict[str, Any] = {"on_bad_file": STOP, "mixture": False}
-"""What settings were that records of an earlier version do not name."""
-
-
 def _compare(proof: Path, asked: dict[str, Any]) -> None:
     found = read_format(proof, "record of a source", FORMAT, VERSION)
     for key, value in asked.items():
-        before = found.get(key, ABSENT.get(key))
+        before = found.get(key)
         if before != value:
             raise FileError(
                 f"{proof.parent} was made with other settings: data.{key} was {before!r}, and is {value!r} "

@@ -25,7 +25,7 @@ from pellucid.data.permutation import derive_keys
 from pellucid.data.rows import Batch, Rows, check_length
 from pellucid.data.shard import Ids
 from pellucid.text.standard import StandardTokenizer
-from pellucid.text.tokenizer import Special, Tokenizer
+from pellucid.text.tokenizer import Special, Tokenizer, make_file
 from pellucid.text.word_level import CharacterTokenizer, WordTokenizer
 
 GENERATED = ("stories", "task")
@@ -68,7 +68,7 @@ class GeneratedRows(Rows):
         self, pieces: Pieces, length: int, seed: int, longest: int, name: str, is_packed: bool = False
     ) -> None:
         check_length(length)
-        self.pieces, self.length, self.seed, self.longest, self.row = pieces, length, seed, longest, 0
+        self.pieces, self.length, self.seed, self.longest = pieces, length, seed, longest
         self.is_packed = is_packed
         self._name = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
 
@@ -92,12 +92,6 @@ class GeneratedRows(Rows):
         segments = np.repeat(np.arange(len(ids)), [len(piece) for piece in ids])
         here = slice(self.length)
         return np.concatenate(ids)[here], np.concatenate(targets)[here], segments[here]
-
-    def state(self) -> dict[str, int]:
-        return {"row": self.row}
-
-    def restore(self, state: dict[str, int]) -> None:
-        self.row = state["row"]
 
     def identity(self) -> dict[str, int]:
         return {"made_of": self._name, "length": self.length, "seed": self.seed}
@@ -129,23 +123,10 @@ def spaced_words(level: str) -> StandardTokenizer:
         if not _BARE.match(word):
             tokens[" " + word] = None
     vocab = {token: id for id, token in enumerate(tokens)}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    file = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": vocab[END], "content": END} | flags],
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Split",
-            "pattern": {"Regex": " ?" + _WORD},
-            "behavior": "Isolated",
-            "invert": False,
-        },
-        "post_processor": None,
-        "decoder": {"type": "Fuse"},
-        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": UNKNOWN},
-    }
+    pattern = {"Regex": " ?" + _WORD}
+    words = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+    model = {"type": "WordLevel", "vocab": vocab, "unk_token": UNKNOWN}
+    file = make_file(model, vocab, [END], words, {"type": "Fuse"})
     return StandardTokenizer(json.dumps(file, ensure_ascii=False), Special(END, END), "words")
 
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from pellucid.base.errors import UsageError
 from pellucid.config import ModelConfig
 from pellucid.engine import features
-from pellucid.engine.attention_inputs import AttentionInputs
-from pellucid.engine.attentions import HeadAttention
+from pellucid.engine.attentions import AttentionInputs, HeadAttention
 from pellucid.engine.layer_cache import CachePlan, LayerCache
 from pellucid.engine.precision import wide_dtype
 from pellucid.engine.taps import TapScope, is_explicit

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.engine import caps
-from pellucid.engine.attention_inputs import AttentionInputs
-from pellucid.engine.attentions import HeadAttention
+from pellucid.engine.attentions import AttentionInputs, HeadAttention
 from pellucid.engine.dropout import Dropout
 from pellucid.engine.layer_cache import Int8Cache, KeyValueCache, LayerCache
 from pellucid.engine.linear import NARROW_IS_SLOW

@@ -6,7 +6,7 @@ The tiles are the kernel's own. The specification computes the same z from tiles
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.engine.attention_inputs import AttentionInputs
+from pellucid.engine.attentions import AttentionInputs
 from pellucid.engine.attentions.softmax import SoftmaxAttention
 from pellucid.engine.layer_cache import LayerCache
 from pellucid.engine.taps import TapScope

@@ -1,15 +1,20 @@
-"""The memory of a step, which stays where it is: recorded launches hold its addresses."""
+"""The memory of a step, whose addresses recorded launches hold, and the caches that a step can read."""
 
 import torch
 from torch import Tensor
 
 from pellucid.config import ModelConfig
+from pellucid.engine.cache import Cache
 from pellucid.engine.gpu.tiles import LOGITS_OF_BLOCK, count_splits
+from pellucid.engine.layer_cache import KeyValueCache
 
 RING = 64
 """Steps whose tokens are kept until the host has read them."""
 PLANES = 3
 """bfloat16 numbers whose sum has all the bits of a float32 number."""
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+"""The types of keys and values that kernels read."""
 
 
 class Buffers:
@@ -40,3 +45,17 @@ class Buffers:
         self.partial, self.highest, self.total = make(parts, config.d_head), make(parts), make(parts)
         self.logits = make(most, config.vocab_size)
         self.best, self.best_id = make(most, blocks), make(most, blocks, dtype=torch.int32)
+
+
+def is_readable(cache: Cache) -> bool:
+    """Returns whether kernels can read a cache: keys and values in floats, all of them or a ring of the
+    last."""
+    layer = cache.layers[0]
+    is_ring = cache.ring is None or cache.ring.first == 0
+    return type(layer) is KeyValueCache and layer.buffers[0].dtype in FLOATS and is_ring
+
+
+def find_slot(cache: Cache) -> int:
+    """Returns which row of the whole cache this one is."""
+    buffer = cache.layers[0].buffers[0]
+    return int(buffer.storage_offset() // buffer.stride(0))

@@ -4,17 +4,54 @@ The step is the module's own, so its numbers are: launching several hundred kern
 longer than the device needs to run them.
 """
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from pellucid.engine.cache import Cache
-from pellucid.engine.gpu.capture import capture
-from pellucid.engine.gpu.module_decoder import ModuleDecoder
 from pellucid.engine.layer_cache import SlotCache
 from pellucid.engine.taps import current_watcher, is_explicit
 from pellucid.engine.transformer import Transformer
+
+
+class ModuleDecoder:
+    """Stands where the module stands; subclasses compute some of its calls in another way."""
+
+    def __init__(self, module: Transformer) -> None:
+        self.module, self.config = module, module.config
+
+    @property
+    def device(self) -> torch.device:
+        return self.module.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.dtype
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        return self.module.cache_dtype
+
+
+def capture(run: Callable[[], Any]) -> tuple[Any, Any]:
+    """Records what `run` launches, and returns the graph and what `run` returned.
+
+    Meanwhile no garbage is collected: the end of another graph, which may be part of a cycle, would break
+    the recording off.
+    """
+    graph, is_collecting = torch.cuda.CUDAGraph(), gc.isenabled()
+    torch.cuda.synchronize()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            result = run()
+    finally:
+        if is_collecting:
+            gc.enable()
+    return graph, result
 
 
 class RecordedCall(NamedTuple):

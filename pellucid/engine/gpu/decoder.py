@@ -20,11 +20,10 @@ from torch import Tensor
 
 from pellucid.engine.cache import Cache
 from pellucid.engine.cpu.obstacles import find_module_obstacle
-from pellucid.engine.gpu.buffers import PLANES, RING, Buffers
-from pellucid.engine.gpu.caches import find_slot, is_readable
+from pellucid.engine.gpu.buffers import PLANES, RING, Buffers, find_slot, is_readable
+from pellucid.engine.gpu.captured_module import ModuleDecoder
 from pellucid.engine.gpu.drawing import DrawBuffers
 from pellucid.engine.gpu.matrices import Matrix
-from pellucid.engine.gpu.module_decoder import ModuleDecoder
 from pellucid.engine.gpu.tiles import (
     BUCKETS,
     LARGEST_BLOCK,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from pellucid.engine.gpu.capture import capture
+from pellucid.engine.gpu.captured_module import capture
 from pellucid.engine.gpu.step import DecodeStep
 
 log = logging.getLogger(__name__)

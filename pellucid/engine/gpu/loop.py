@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from pellucid.engine.cache import Cache
-from pellucid.engine.gpu.buffers import RING
-from pellucid.engine.gpu.caches import find_slot
+from pellucid.engine.gpu.buffers import RING, find_slot
 from pellucid.engine.gpu.drawing import DrawSettings
 
 if TYPE_CHECKING:  # the decoder makes loops

@@ -167,7 +167,7 @@ def _list_candidates(
     model: "Model", against: Sequence[Any], quantize: Sequence[Any], checkpoints: bool
 ) -> list[CandidateModel]:
     """Returns the models to calibrate; what cannot be opened is refused before any is measured."""
-    from pellucid.formats.gguf.rounding import check_kind
+    from pellucid.formats.gguf.quants import check_kind
 
     name, length = model.short_name, model.config.context_length
     kinds = [check_kind(check_text("quantize", one)) for one in quantize]
@@ -206,7 +206,7 @@ def _open_like(model: "Model", path: str) -> "Model":
 
 
 def _round(model: "Model", kind: str) -> "Model":
-    from pellucid.formats.gguf.rounding import round_weights
+    from pellucid.formats.gguf.quants import round_weights
 
     return model.replace(weights=round_weights(model.config.parameters(), model.weights, kind))
 

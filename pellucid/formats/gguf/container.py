@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.base.errors import ConfigError, FileError, file_errors
+from pellucid.base.errors import ConfigError, FileError, file_errors, show
 from pellucid.base.files import Damaged, need, validating
 from pellucid.base.quantized import QuantizedWeight
 from pellucid.formats.gguf.quants import BY_CODE, BY_NAME, NAMES, Array, Type, dequantize, read_blocks
@@ -54,17 +54,8 @@ ALIGNMENT = 32
 """The default of general.alignment: tensors begin at multiples of it."""
 
 NUMBERS = {
-    0: "<u1",
-    1: "<i1",
-    2: "<u2",
-    3: "<i2",
-    4: "<u4",
-    5: "<i4",
-    6: "<f4",
-    10: "<u8",
-    11: "<i8",
-    12: "<f8",
-}
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 10: "<u8", 11: "<i8", 12: "<f8",
+}  # fmt: skip
 BOOL, TEXT, ARRAY = 7, 8, 9
 FLOAT32 = 6
 
@@ -321,3 +312,70 @@ def _check_places(tensors: Mapping[str, TensorInfo], end: int) -> None:
             f"the tensor {show_name(name)} ends at byte {reached:,}, after the file's end at {end:,}: it was "
             "cut off, so copy or fetch it again",
         )
+
+
+# ---- metadata by name: a key that was not read is refused, since it may change the arithmetic
+
+
+class Metadata:
+    """The keys of the architecture, without its prefix; `implied` are defaults that follow from the tensors,
+    `tables` the tensors that are not weights."""
+
+    def __init__(
+        self,
+        metadata: Mapping[str, Value],
+        architecture: str,
+        implied: Mapping[str, Value],
+        tables: Mapping[str, Array],
+    ) -> None:
+        self.prefix, self.tables = f"{architecture}.", tables
+        self.metadata = dict(implied) | {
+            key.removeprefix(self.prefix): value
+            for key, value in metadata.items()
+            if key.startswith(self.prefix)
+        }
+        self.seen: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.metadata
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        value = self._get(key, default)
+        require_support(not isinstance(value, np.ndarray), f"{self.prefix}{key} differs from layer to layer")
+        need(
+            type(value) is int and value > 0,
+            f"{self.prefix}{key} is {show(value)}, not an integer ≥ 1",
+        )
+        return value  # type: ignore[return-value]
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self._get(key, default)
+        need(type(value) in (int, float), f"{self.prefix}{key} is {show(value)}, not a number")
+        return float(value)  # type: ignore[arg-type]
+
+    def text(self, key: str, default: str) -> str:
+        value = self._get(key, default)
+        need(isinstance(value, str), f"{self.prefix}{key} is {show(value)}, not a string")
+        return value  # type: ignore[return-value]
+
+    def boolean(self, key: str, default: bool) -> bool:
+        value = self._get(key, default)
+        need(isinstance(value, bool), f"{self.prefix}{key} is {show(value)}, neither true nor false")
+        return value  # type: ignore[return-value]
+
+    def _get(self, key: str, default: Value | None) -> Value:
+        self.seen.add(key)
+        value = self.metadata.get(key, default)
+        need(value is not None, f"the metadata key {self.prefix}{key} is missing")
+        assert value is not None
+        return value
+
+    def refuse_others(self, harmless: Mapping[str, Value]) -> None:
+        """Raises where a key was not read, unless its value is one of `harmless`, which change nothing."""
+        for key, value in self.metadata.items():
+            if key not in self.seen:
+                known = key in harmless and type(value) is type(harmless[key]) and value == harmless[key]
+                require_support(
+                    known,
+                    f"{show_name(self.prefix + key)} = {show(value)} is not supported",
+                )

@@ -5,14 +5,15 @@ llama.cpp's names: d the scale, m or dmin the shift, q the integers, s the scale
 block of 256. Scales are float16; the arithmetic is float32, in the order of the formulas.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pellucid.base.errors import FileError
+from pellucid.base.errors import FileError, UsageError, unknown
 from pellucid.base.quantized import QuantizedWeight
+from pellucid.formats.pretrained import LazyWeights, Shape
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -346,3 +347,34 @@ NAMES = dict(
     )
 )
 """llama.cpp's name of every type, by code; those that are not in TYPES are refused by name."""
+
+
+# ---- the weights of a model as a file would hold them, without writing one
+
+KINDS = tuple(type.name for type in TYPES if type.encode is not None)
+"""The types to which weights can be rounded."""
+UNCHANGED = ("positions.weight",)
+"""Matrices that a file never quantizes: the table of learned positions."""
+
+
+def check_kind(kind: str) -> str:
+    """Returns the name of a type that weights can be rounded to, given in either case."""
+    if kind.upper() not in KINDS:
+        raise UsageError(unknown("the type to quantize to", kind, KINDS))
+    return kind.upper()
+
+
+def round_weights(shapes: Mapping[str, Shape], weights: Mapping[str, Array], kind: str) -> LazyWeights:
+    """Returns the weights rounded to a type when they are read: matrices whose rows fill whole blocks; other
+    matrices are F16; vectors and learned positions are unchanged, as in a file."""
+
+    def read(name: str) -> Array:
+        array = np.asarray(weights[name])
+        if array.ndim == 1 or name in UNCHANGED:
+            return array
+        type = BY_NAME[kind if array.shape[-1] % BY_NAME[kind].size == 0 else "F16"]
+        numbers = np.ascontiguousarray(array, dtype=np.float32)
+        data = b"".join(quantize(type, numbers, name))
+        return dequantize(type, memoryview(data)).reshape(array.shape)
+
+    return LazyWeights.from_function(shapes, read)

@@ -4,19 +4,18 @@ import math
 from functools import partial
 from pathlib import Path
 
-from pellucid.base.dtypes import Array
 from pellucid.base.files import need
 from pellucid.base.quantized import is_quantizable
 from pellucid.formats.gguf import architectures
 from pellucid.formats.gguf.architectures import Architecture, Place
 from pellucid.formats.gguf.container import (
     Container,
+    Metadata,
     read_container,
     reading_errors,
     require_support,
     show_name,
 )
-from pellucid.formats.gguf.metadata import Metadata
 from pellucid.formats.gguf.tokenizer import read_companions
 from pellucid.formats.pretrained import LazyTensor, LazyWeights, Pretrained, Provenance, Shape, check_shapes
 
@@ -32,9 +31,7 @@ def read(path: str | Path) -> Pretrained:
         architecture = architectures.find(str(kind))
         embedding = container.tensors.get("token_embd.weight")
         implied = {"vocab_size": embedding.shape[0]} if embedding else {}
-        tables = {
-            name: _read_table(container, name) for name in architecture.tables if name in container.tensors
-        }
+        tables = {name: container.rows(name) for name in architecture.tables if name in container.tensors}
         config = architecture.config(
             Metadata(container.metadata, str(kind), implied, tables), container.tensors
         )
@@ -49,11 +46,8 @@ def read(path: str | Path) -> Pretrained:
         name if isinstance(name, str) and name else path.stem,
         config,
         LazyWeights({name: tensors[name] for name in config.parameters()}),
-        beside.tokenizer,
-        Provenance(path, "gguf", str(kind), types, len(container.data)),
-        beside.chat_template,
-        beside.add_bos,
-        beside.generation,
+        provenance=Provenance(path, "gguf", str(kind), types, len(container.data)),
+        **vars(beside),
     )
 
 
@@ -75,10 +69,6 @@ def _find_places(container: Container, architecture: Architecture, layers: int) 
     for name in container.tensors:
         require_support(name in known, f"it has an unknown tensor {show_name(name)!r}")
     return places
-
-
-def _read_table(container: Container, name: str) -> Array:
-    return container.rows(name, 0, container.tensors[name].shape[0])
 
 
 def _make_tensor(container: Container, name: str, place: Place) -> LazyTensor:

@@ -18,8 +18,7 @@ from pellucid.base.dtypes import Array
 from pellucid.base.errors import not_one_of
 from pellucid.base.files import need
 from pellucid.config import ModelConfig
-from pellucid.formats.gguf.container import Value, require_support
-from pellucid.formats.gguf.metadata import Metadata
+from pellucid.formats.gguf.container import Metadata, Value, require_support
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.rope_linear import RopeLinear
 from pellucid.parts.positions.rope_llama3 import RopeLlama3

@@ -27,12 +27,12 @@ from pellucid.formats.gguf.container import (
     MAX_NAME_BYTES,
     TEXT,
     VERSIONS,
+    Metadata,
     UnsupportedError,
     Value,
     align,
     require_support,
 )
-from pellucid.formats.gguf.metadata import Metadata
 from pellucid.formats.gguf.quants import BY_NAME, Array, Type, find_type, quantize, write_blocks
 from pellucid.formats.gguf.reading import read
 from pellucid.formats.gguf.tokenizer import companions_metadata

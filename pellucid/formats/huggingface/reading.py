@@ -1,14 +1,14 @@
-"""Reads a Hugging Face folder: its config by allow-list, its tensors under our names."""
+"""Reads a Hugging Face folder, or a module of `transformers`: config by allow-list, tensors renamed."""
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.base.dtypes import FLOAT_STORAGE
-from pellucid.base.errors import ConfigError, FileError, not_one_of, show
+from pellucid.base.dtypes import FLOAT_STORAGE, Array, dtype_code, dtype_name
+from pellucid.base.errors import ConfigError, FileError, UsageError, not_one_of, show
 from pellucid.base.files import need, validating
 from pellucid.config import ModelConfig
 from pellucid.formats.companions import read_companions
@@ -17,6 +17,9 @@ from pellucid.formats.huggingface import families
 from pellucid.formats.huggingface.families import Family, Link
 from pellucid.formats.pretrained import LazyTensor, LazyWeights, Pretrained, Provenance, shape_mismatch
 from pellucid.formats.safetensors_file import INDEX, ONE_FILE, StoredTensor, describe_wrong_type, read_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -70,11 +73,8 @@ def assemble(folder: Path, given: Mapping[str, Any], tensors: Mapping[str, Store
         name=folder.resolve().name,
         config=config,
         weights=LazyWeights({name: found[name] for name in shapes}),
-        tokenizer=beside.tokenizer,
         provenance=Provenance(folder, "huggingface", given["model_type"], types, _count_bytes(links, named)),
-        chat_template=beside.chat_template,
-        add_bos=beside.add_bos,
-        generation=beside.generation,
+        **vars(beside),
     )
 
 
@@ -114,3 +114,36 @@ def _check_tied(config: ModelConfig, links: list[Link], named: Mapping[str, Stor
 def _count_bytes(links: list[Link], named: Mapping[str, StoredTensor]) -> int:
     tensors = [named[link.theirs] for link in links]
     return sum(math.prod(tensor.shape) * FLOAT_STORAGE[tensor.type].itemsize for tensor in tensors)
+
+
+# ---- a module of `transformers` in memory: its config and state dict in place of a folder's files
+
+
+def is_module(given: object) -> bool:
+    """Returns whether it is a module with a config, as `transformers` makes them."""
+    return callable(getattr(given, "state_dict", None)) and hasattr(getattr(given, "config", None), "to_dict")
+
+
+def read_module(module: Any) -> Pretrained:
+    """Returns the model that a module of a known family is. Its weights are read when they are used; its
+    tokenizer is that of the folder from which it was loaded, where there is one."""
+    given: Mapping[str, Any] = module.config.to_dict()
+    known = families.family_names()
+    if given.get("model_type") not in known:
+        raise UsageError(not_one_of("the module's model_type", given.get("model_type"), known))
+    source = str(given.get("_name_or_path") or getattr(module, "name_or_path", "") or "module")
+    folder = Path(source)
+    tensors = {name: _store(tensor) for name, tensor in module.state_dict().items()}
+    return assemble(folder if folder.is_dir() else Path(folder.name), given, tensors)
+
+
+def _store(tensor: "Tensor") -> StoredTensor:
+    def copy_bits() -> Array:
+        import torch
+
+        held = tensor.detach().cpu().contiguous()
+        return (held.view(torch.uint16) if held.dtype == torch.bfloat16 else held).numpy().copy()
+
+    return StoredTensor(
+        dtype_code(dtype_name(tensor.dtype)) or str(tensor.dtype), tuple(tensor.shape), copy_bits
+    )

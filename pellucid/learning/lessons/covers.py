@@ -10,12 +10,10 @@ from typing import NamedTuple
 from pellucid.learning.lessons.ladder import Lesson, make_sheets
 from pellucid.learning.lessons.page import REFERENCE
 from pellucid.learning.lessons.placeholders import PageNumber, PageNumbers, PageTable, format_value
-from pellucid.learning.sheets.agreement import is_equal
-from pellucid.learning.sheets.answers import parse_answer
+from pellucid.learning.sheets.answers import is_equal, parse_answer
 from pellucid.learning.sheets.file import fill_key
-from pellucid.learning.sheets.hints import STAGES, make_hint
 from pellucid.learning.sheets.history import Skill
-from pellucid.learning.sheets.mark import Grade, MarkedBox, Marking, mark_sheet
+from pellucid.learning.sheets.mark import STAGES, Grade, MarkedBox, Marking, make_hint, mark_sheet
 from pellucid.learning.sheets.sheet import Box, Sheet, significant_digits
 
 SIGNIFICANT = 3

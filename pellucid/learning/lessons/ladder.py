@@ -5,19 +5,23 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pellucid.base.errors import FileError, UsageError, did_you_mean, show, unknown
+from pellucid.explanation.trace import Trace
 from pellucid.learning.lessons import import_program
 from pellucid.learning.lessons.page import Page, SheetHead, TransferHead, read_page
 from pellucid.learning.lessons.placeholders import References
 from pellucid.learning.lessons.program import LessonProgram
-from pellucid.learning.sheets.levels import apply_level
+from pellucid.learning.sheets.forms import apply_level
+from pellucid.learning.sheets.history import Record, Skill
 from pellucid.learning.sheets.make import make_sheet
 from pellucid.learning.sheets.planted import find_visible_mistakes
 from pellucid.learning.sheets.sheet import LEVELS, Sheet
+from pellucid.model import load
 from pellucid.verification.mistakes import resolve_mistake
 
 FOLDER = Path(__file__).parent
@@ -159,3 +163,88 @@ def find_hidden_mistakes(lesson: Lesson, sheets: Sequence[Sheet]) -> list[str]:
     """Returns the mistakes of the lesson's list that show in no box of its sheets."""
     shown = {name for sheet in sheets for name in find_visible_mistakes(sheet)}
     return [name for name in lesson.page.head.mistakes if resolve_mistake(name) not in shown]
+
+
+# ---- the sheet of level 3: the lesson's step in a pretrained model, made where the model is, and shipped
+
+
+def make_transfer(lesson: Lesson, model: str = "") -> Sheet:
+    """Returns the sheet that the head of the lesson's page describes, from a run of its model; `model` is
+    where that lies, by default its name in the library."""
+    head = lesson.page.head.transfer
+    if head is None:
+        raise UsageError(f"the page of lesson {lesson.number} has no table [transfer].")
+    has_gradients = any(at.startswith("d.") for at in head.focus)
+    settings = (head.target, has_gradients, head.update, head.lr, head.only)
+    trace = _trace(model or head.model, head.prompt, *settings)
+    title = f"Lesson {lesson.number} in {head.model}: {lesson.title}"
+    sheet = make_sheet(trace, head.focus, head.stop, title=title, **sheet_settings(head))
+    return replace(sheet, lesson=lesson.number, level=3)
+
+
+@functools.lru_cache(maxsize=1)
+def _trace(
+    model: str,
+    prompt: str,
+    target: str | None,
+    backward: bool,
+    update: str | None,
+    lr: float | None,
+    only: tuple[str, ...],
+) -> Trace:
+    """Returns the run of a pretrained model; the last one is kept, since several lessons read it."""
+    return load(model).trace(prompt, target=target, backward=backward, update=update, lr=lr, only=only)
+
+
+def find_transfer_file(lesson: Lesson) -> Path:
+    """Returns where the shipped sheet of a lesson is."""
+    return lesson.path.with_suffix(".transfer.json")
+
+
+# ---- review: the boxes of practised lessons whose skills are due again, in a sheet with other numbers
+
+
+def make_review(record: Record, now: datetime | None = None) -> Sheet | str:
+    """Returns a sheet in which the boxes of due skills are open and the others are shown; or a sentence that
+    says why there is none.
+
+    It is the sheet that asks the most due skills, of finished lessons where one asks any, else of those that
+    the learner has begun: a mistake can be practised before its lesson is finished.
+    """
+    due = record.due(now)
+    begun = [lesson for number, lesson in lessons().items() if record.progress(number).sheets]
+    if not begun:
+        return (
+            "No sheet of a lesson is marked yet, so there is nothing to review: `pellucid learn` lists the "
+            "lessons, `pellucid mark FILE` marks a sheet."
+        )
+    if not due:
+        times = record.due_times()
+        if not times:
+            return "Nothing is due: no box of a sheet has been answered yet."
+        first = min(times, key=times.__getitem__)
+        return f"Nothing is due; {first} is next, on {times[first]:%Y-%m-%d}."
+    finished = [lesson for lesson in begun if record.progress(lesson.number).is_finished]
+    for among in (finished, begun):
+        # with numbers that the learner has not seen
+        seeds = {lesson: 1 + record.progress(lesson.number).sheets for lesson in among}
+        sheets = [sheet for lesson, seed in seeds.items() for sheet in lesson_sheets(lesson, 2, seed)]
+        best = max(sheets, key=lambda sheet: len(_find_skills(sheet) & set(due)), default=None)
+        if best and (asked := [skill for skill in due if skill in _find_skills(best)]):
+            return open_skills(best, asked)
+    names = ", ".join(map(str, due))
+    return f"No lesson that you have begun asks what is due: {names}."
+
+
+def _find_skills(sheet: Sheet) -> set[Skill]:
+    return {Skill(box.op, box.phase) for box in sheet.boxes}
+
+
+def open_skills(sheet: Sheet, skills: list[Skill]) -> Sheet:
+    """Returns the sheet with the boxes of these skills open, and every other box shown."""
+    boxes = (
+        replace(box, shown="" if Skill(box.op, box.phase) in skills else box.format(sheet.key[box.key]))
+        for box in sheet.boxes
+    )
+    title = f"Review: {', '.join(map(str, skills))}. {sheet.title}"
+    return replace(sheet, title=title, boxes=tuple(boxes), level=1)

@@ -195,17 +195,6 @@ def _walk_lines(text: str) -> Iterator[tuple[int, bool, str]]:
         inside ^= is_fence
 
 
-def find_commands(page: Page) -> list[str]:
-    """Returns the commands of the page's `sh` blocks in order, a line each."""
-    blocks = [block for part in page.sections for block in re.findall(_SH, part.text)]
-    return [
-        line
-        for block in blocks
-        for line in block.replace("\\\n", " ").splitlines()
-        if line.strip() and not line.lstrip().startswith(("#", "```"))
-    ]
-
-
 # ---- numbers that were typed
 
 REFERENCE = re.compile(r"\{\{(.*?)\}\}")

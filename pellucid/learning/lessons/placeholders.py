@@ -157,13 +157,10 @@ class References:
     # ---- numbers
 
     def _address(self, text: str) -> PageNumber | PageNumbers:
-        found = _ADDRESS.fullmatch(text)
-        if not found:
-            raise AddressError(f"it is not a reference; the kinds are {', '.join(self._kinds)} and ADDRESS.")
-        digits = int(found["digits"]) if found["digits"] else None
-        if found["run"] == "transfer":
-            return self._transfer(found["address"], digits)
-        trace, part, run = self._find(found)
+        usage = f"it is not a reference; the kinds are {', '.join(self._kinds)} and ADDRESS."
+        if (found := _ADDRESS.fullmatch(text)) and found["run"] == "transfer":
+            return self._transfer(found["address"], int(found["digits"]) if found["digits"] else None)
+        trace, part, run, digits = self._find(text, usage)
         value = Slice(trace, part).value
         if value.ndim > 1:
             raise AddressError(f"it is a table of {value.ndim} axes; write {{{{table {text}}}}}.")
@@ -174,16 +171,17 @@ class References:
         )
         return numbers[0] if value.ndim == 0 else PageNumbers(numbers)
 
-    def _find(self, found: re.Match[str]) -> tuple[Trace, addresses.Address, str]:
-        run = found["run"] or next(iter(self.program.traces))
-        trace = self._trace(run)
-        return trace, addresses.parse(trace, found["address"]), run
-
-    def _trace(self, run: str) -> Trace:
-        traces = self.program.traces
+    def _find(self, text: str, usage: str) -> tuple[Trace, addresses.Address, str, int | None]:
+        """Returns the run that an address is in, the address, the run's name, and how many digits are asked;
+        `usage` says what to write instead of a text that is not an address."""
+        found = _ADDRESS.fullmatch(text)
+        if not found:
+            raise AddressError(usage)
+        traces, digits = self.program.traces, int(found["digits"]) if found["digits"] else None
+        run = found["run"] or next(iter(traces))
         if run not in traces:
             raise AddressError(unknown("a run of this lesson", run, [*traces, "transfer"]))
-        return traces[run]
+        return traces[run], addresses.parse(traces[run], found["address"]), run, digits
 
     def _transfer(self, key: str, digits: int | None) -> PageNumber:
         sheet = self.program.transfer
@@ -196,23 +194,17 @@ class References:
         return PageNumber(format_value(value, decimals))
 
     def _arithmetic(self, text: str) -> PageCode:
-        found = _ADDRESS.fullmatch(text)
-        if not found:
-            raise AddressError("write {{= ADDRESS}}.")
-        trace, part, _ = self._find(found)
+        trace, part, _, digits = self._find(text, "write {{= ADDRESS}}.")
         if part.cell is None:
             raise AddressError(f"it is more than one number: {addresses.describe_missing(trace, part)}.")
         step = trace.tape.steps.get(part.name)
         if step is None:
             raise AddressError(f"{part.name} is given and not computed, so it has no arithmetic.")
         arithmetic = record_arithmetic(trace, step, part.cell, TOP)
-        return PageCode(_sign(format_expression(arithmetic, int(found["digits"] or DECIMALS))))
+        return PageCode(_sign(format_expression(arithmetic, DECIMALS if digits is None else digits)))
 
     def _formula(self, text: str) -> PageCode:
-        found = _ADDRESS.fullmatch(text)
-        if not found:
-            raise AddressError("write {{formula NAME}}.")
-        trace, part, _ = self._find(found)
+        trace, part, *_ = self._find(text, "write {{formula NAME}}.")
         step = trace.tape.steps.get(part.name)
         if step is None:
             raise AddressError(f"{part.name} is given and not computed, so it has no formula.")
@@ -240,10 +232,9 @@ class References:
 
     def _axis_size(self, text: str) -> int:
         address, _, axis = text.partition(" ")
-        found = _ADDRESS.fullmatch(address)
-        if not found or not axis:
-            raise AddressError("write {{size NAME AXIS}}, for example {{size probs v}}.")
-        trace, part, _ = self._find(found)
+        trace, part, *_ = self._find(
+            address if axis else "", "write {{size NAME AXIS}}, for example {{size probs v}}."
+        )
         axes = trace.about(part.name).axes
         if axis not in axes:
             raise AddressError(unknown(f"an axis of {part.name}", axis, axes))
@@ -252,16 +243,13 @@ class References:
     # ---- tables
 
     def _table(self, text: str) -> PageTable:
-        found = _ADDRESS.fullmatch(text)
-        if not found:
-            raise AddressError("write {{table ADDRESS}}.")
-        trace, part, run = self._find(found)
+        trace, part, run, digits = self._find(text, "write {{table ADDRESS}}.")
         shape = trace.value(part.name).shape
         index = tuple(0 if size == 1 else i for i, size in zip(part.index, shape, strict=True))
         whole = Slice(trace, addresses.Address(part.name, index))
         if not 1 <= len(whole.axes) <= 2:
             raise AddressError(f"a table has one or two axes that are whole, not {len(whole.axes)}.")
-        digits = int(found["digits"]) if found["digits"] else count_decimals(whole.value.flat, DECIMALS)
+        digits = count_decimals(whole.value.flat, DECIMALS) if digits is None else digits
         cells = [
             PageNumber(format_value(float(trace.value(part.name)[place]), digits), run, address)
             for place, address in _cells(trace, whole.part)

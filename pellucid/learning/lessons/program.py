@@ -17,11 +17,15 @@ another one (`vary_tokens`). `pictures` and `numbers` may be missing. Nothing ru
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from pellucid.base.formatting import format_number
+from pellucid.base.names import IGNORE_INDEX
 from pellucid.explanation.address import Address
 from pellucid.explanation.formula import build_formula
 from pellucid.explanation.table import Slice
@@ -118,3 +122,26 @@ def format_example(name: str, trace: Trace) -> Iterator[str]:
     if losses:
         yield ""
         yield from (f"{key} = {format_number(float(trace.value(key)), 5)}" for key in ("loss", *losses))
+
+
+def record_right(trace: Trace) -> Trace:
+    """Adds right@k, the number of targets that are the likeliest token after k updates, and `updates`, the
+    least k with all of them right (−1 where there is none), and returns the trace."""
+    tape, targets = trace.tape, trace.value("targets")
+    counted = targets != IGNORE_INDEX
+    total, first = int(counted.sum()), -1
+    for k in count():
+        if f"probs@{k}" not in tape:
+            break
+        predicted = tape[f"probs@{k}"].argmax(axis=-1)
+        right = int(np.sum(predicted[counted] == targets[counted]))
+        tape.describe(
+            tape.constant(f"right@{k}", right),
+            meaning=f"number of targets that are the likeliest token after {k} updates",
+        )
+        if right == total and first < 0:
+            first = k
+    tape.describe(
+        tape.constant("updates", first), meaning="number of updates after which every target is the likeliest"
+    )
+    return trace

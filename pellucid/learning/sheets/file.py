@@ -1,6 +1,6 @@
 """The sheet file: a worksheet as JSON, complete, so that it is marked without the model.
 
-A Markdown sheet has the same data in one line at its end (`data_line.py`), and the answers on its lines; an
+A Markdown sheet has the same data in one line at its end, and the answers on its lines; an
 HTML sheet is for paper, and its page saves the answers typed into it as the JSON file. A rule is a key, a
 number, or a list: `["+", RULE…, {"rest": KEY}]`, `[FUNCTION, RULE…]`.
 """
@@ -28,8 +28,15 @@ from pellucid.base.files import (
 )
 from pellucid.base.schema import fields_of, fields_with, read, to_field
 from pellucid.explanation.rule import ARITY, Rule, RuleCall, find_keys, is_call
-from pellucid.learning.sheets.blanks import fill_blanks, read_blanks
-from pellucid.learning.sheets.data_line import AGAIN, MARK, MOST_BYTES, read_data_line, write_data_line
+from pellucid.learning.sheets.blanks import (
+    AGAIN,
+    MARK,
+    MOST_BYTES,
+    fill_blanks,
+    read_blanks,
+    read_data_line,
+    write_data_line,
+)
 from pellucid.learning.sheets.page import write_html, write_markdown
 from pellucid.learning.sheets.sheet import FORMS, LEVELS, MOST_BOXES, Box, Given, Sheet, SumCheck
 

@@ -1,8 +1,10 @@
-"""Other forms of a sheet, made from the same program: the sign of each number, and the box with a mistake.
+"""Forms and levels of a sheet, made from the same program.
 
-Each answer is a number, so they are marked as any sheet.
+The forms: compute each number, give its sign, find the box with a mistake. Each answer is a number, so they
+are marked as any sheet. The levels: 0 worked, 1 the last step of each part open, 2 all open.
 """
 
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -10,7 +12,6 @@ from dataclasses import replace
 
 from pellucid.base.errors import UsageError
 from pellucid.explanation.rule import RuleCall, find_keys
-from pellucid.learning.sheets.levels import apply_level
 from pellucid.learning.sheets.sheet import Box, Given, Sheet
 
 
@@ -60,7 +61,7 @@ def _plant_mistake(sheet: Sheet) -> Sheet:
     found = [(number, name) for number, box in enumerate(sheet.boxes, 1) for name in box.mistakes]
     random.Random(sheet.seed).shuffle(found)
     planted = (_replace_rule(sheet, number, name) for number, name in found)
-    number, wrong = next((one for one in planted if _has_values(one[1])), (0, sheet))
+    number, wrong = next((one for one in planted if all(map(math.isfinite, one[1].key.values()))), (0, sheet))
     if not number:
         raise UsageError("no mistake of the catalogue shows in these numbers; choose another --focus.")
     worked, box = apply_level(wrong, 0), sheet.boxes[number - 1]
@@ -90,12 +91,32 @@ def _replace_rule(sheet: Sheet, number: int, mistake: str) -> tuple[int, Sheet]:
     return number, replace(sheet, boxes=tuple(boxes), checks=())
 
 
-def _has_values(sheet: Sheet) -> bool:
-    return all(math.isfinite(value) for value in sheet.key.values())
-
-
 FORM_MAKERS: dict[str, Callable[[Sheet], Sheet]] = {
     "compute": lambda sheet: sheet,
     "sign": _ask_signs,
     "find": _plant_mistake,
 }
+
+
+# ---- levels
+
+
+def apply_level(sheet: Sheet, level: int) -> Sheet:
+    """Returns the sheet with the answers that its level shows; level 3 is a sheet of another model."""
+    if level not in (0, 1, 2):
+        raise UsageError(f"a sheet has the levels 0, 1 and 2; got {level}.")
+    is_open = {box.key for box in sheet.boxes} if level == 2 else set[str]()
+    if level == 1:
+        for _, part in itertools.groupby(sheet.boxes, _find_part):
+            *_, last = steps = [(box.key, box.step) for box in part]
+            is_open |= {key for key, step in steps if step == last[1]}
+    boxes = (
+        replace(box, shown="" if box.key in is_open else box.format(sheet.key[box.key]))
+        for box in sheet.boxes
+    )
+    return replace(sheet, boxes=tuple(boxes), level=level)
+
+
+def _find_part(box: Box) -> tuple[str, str]:
+    """Returns the module of a box and its pass: boxes beside each other with the same ones are a part."""
+    return box.phase, box.step.removeprefix("d.").partition(".via.")[0].rpartition(".")[0]

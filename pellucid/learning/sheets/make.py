@@ -4,7 +4,7 @@ that would show.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,15 +13,15 @@ import numpy as np
 from pellucid.base.errors import UsageError
 from pellucid.base.names import IGNORE_INDEX, describe
 from pellucid.explanation.expression import Expression
+from pellucid.explanation.formula import find_local_name
 from pellucid.explanation.rule import Rule, compute, find_keys, format_rule, is_call
 from pellucid.explanation.trace import Trace
-from pellucid.learning.sheets.cells import Cells
+from pellucid.learning.sheets.cells import Cells, find_textbook_form
 from pellucid.learning.sheets.digits import count_decimals, is_exact, print_given
 from pellucid.learning.sheets.drafts import BoxDraft, draft_boxes, find_focus
-from pellucid.learning.sheets.equal_symbols import find_equal_symbols
 from pellucid.learning.sheets.sheet import Box, Sheet, SumCheck
-from pellucid.learning.sheets.textbook import find_textbook_form
 from pellucid.reference.op import Index
+from pellucid.verification.mistakes.variant import base_name
 from pellucid.verification.mistakes.wrong_rules import find_wrong_rules
 
 BOXES, TOP, DIGITS = 20, 4, 4
@@ -296,3 +296,44 @@ def _format_places(trace: Trace, name: str, index: Index) -> str:
     texts = [(trace.label(name, axis, i, index) if axis == "v" else None) or str(i) for axis, i in places]
     ordered = texts[::-1] if about.transposed else texts
     return f"[{','.join(ordered)}]" if ordered else ""
+
+
+# ---- symbols in the formulas without numbers of their own on the sheet, and equal to others in this run: as
+# the masked scores M equal the scores S in a row that no mask changes, and O equals Z with one head
+
+
+def find_equal_symbols(trace: Trace, symbols: Mapping[str, str], steps: Iterable[str]) -> list[str]:
+    """Returns "M = S" for each symbol that a formula of `steps` reads and that no number of the sheet has;
+    `symbols` are those of the sheet's numbers by key."""
+    printed = {key.partition("[")[0]: symbol.partition("[")[0] for key, symbol in symbols.items()}
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(steps):
+        for read in trace.tape.steps[name].inputs:
+            symbol = trace.about(find_local_name(trace, read, name)).symbol
+            source = _find_source(trace, read, printed)
+            if source and symbol not in (*printed.values(), trace.about(source).symbol):
+                is_masked = not np.isfinite(trace.value(read)).all()
+                found.setdefault(symbol, f"{printed[source]}{' where it is not −∞' if is_masked else ''}")
+    return [f"{symbol} = {other}" for symbol, other in found.items()]
+
+
+def _find_source(trace: Trace, name: str, printed: Mapping[str, str]) -> str | None:
+    """Returns the printed value whose numbers a value has: it is passed on, or not changed by an update."""
+    if name in printed:
+        return name
+    if base_name(name) in printed and _are_equal(trace, name, base_name(name)):
+        return base_name(name)
+    step = trace.tape.steps.get(name)
+    same = (read for read in step.inputs if _are_equal(trace, name, read)) if step else iter(())
+    return next((source for read in same if (source := _find_source(trace, read, printed))), None)
+
+
+def _are_equal(trace: Trace, name: str, other: str) -> bool:
+    """Tests whether all finite numbers of a value are those of another, axes of length 1 apart."""
+    values, others = (np.squeeze(trace.value(of)) for of in (name, other))
+    is_finite = np.isfinite(values)
+    return (
+        values.shape == others.shape
+        and is_finite.any()
+        and np.array_equal(values[is_finite], others[is_finite])
+    )

@@ -1,7 +1,8 @@
 """Marking: each answer against the answer key, and against its rule on the learner's own earlier numbers.
 
 `mark_sheet` needs the sheet alone. One slip makes one box wrong: what follows from it is right from your
-numbers. A wrong answer is explained by the mistakes whose own arithmetic, on the learner's numbers, gives it.
+numbers. A wrong answer is explained by the mistakes whose own arithmetic, on the learner's numbers, gives it;
+`make_hint` says as much of it as a learner asks.
 """
 
 import math
@@ -11,12 +12,20 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from pellucid.explanation.rule import RuleCall, compute
-from pellucid.learning.sheets.agreement import has_digits, is_cut_off, is_equal, is_exactly, written_half_unit
-from pellucid.learning.sheets.answers import Answer, is_blank
-from pellucid.learning.sheets.fitting import FittingMistake, MistakeSearch
-from pellucid.learning.sheets.learner import Learner
+from pellucid.explanation.rule import RuleCall, compute, find_keys, format_rule
+from pellucid.learning.sheets.answers import (
+    Answer,
+    has_digits,
+    is_blank,
+    is_cut_off,
+    is_equal,
+    is_exactly,
+    is_plain,
+    written_half_unit,
+)
+from pellucid.learning.sheets.learner import FittingMistake, Learner, MistakeSearch
 from pellucid.learning.sheets.sheet import Box, Sheet, SumCheck, format_answer
+from pellucid.verification.mistakes import explain_mistake
 
 
 class Grade(StrEnum):
@@ -205,3 +214,71 @@ def _find_failed_checks(learner: Learner, boxes: Iterable[MarkedBox]) -> Iterato
 
 def _as_json(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
+
+
+# ---- hints for one box: where to look, the formula, the arithmetic in numbers, the value
+
+STAGES = (1, 2, 3, 4)
+LONGEST_ARITHMETIC = 90
+"""The most letters of the arithmetic of a mistake that are printed."""
+
+
+def make_hint(marking: Marking, marked: MarkedBox, stage: int) -> str:
+    """Returns the hint of this stage, 1 to 4, for a box; each says more than the one before."""
+    return (_say_where, _say_mistake, _say_arithmetic, _say_value)[stage - 1](marking, marked)
+
+
+def _say_where(marking: Marking, marked: MarkedBox) -> str:
+    box = marked.box
+    place = f"{box.symbol}: {box.meaning}" if box.meaning else box.symbol
+    keys = dict.fromkeys(find_keys(box.rule))
+    read = ", ".join(marking.sheet.symbol(key) for key in keys)
+    doubt = "Compute it again" if marked.grade is Grade.WRONG else "It is computed"
+    return f"{place}. {doubt} from {read}." if read else f"{place}."
+
+
+def _say_mistake(marking: Marking, marked: MarkedBox) -> str:
+    note = marked.note if marked.grade is Grade.WRONG else ""
+    said = explain_fitting(marking, marked) or (f"Your number is {note}." if note else "")
+    return "\n".join(filter(None, (said, f"The formula: {marked.box.formula}")))
+
+
+def _say_arithmetic(marking: Marking, marked: MarkedBox) -> str:
+    rule = format_rule(marked.box.rule, lambda key: write_number(marking, key))
+    return f"With your numbers: {marked.box.symbol} = {rule}"
+
+
+def _say_value(marking: Marking, marked: MarkedBox) -> str:
+    box = marked.box
+    yours, wanted = (format_answer(value, box.decimals) for value in (marked.yours, marked.wanted))
+    said = f"{box.symbol} = {yours}"
+    return said if yours == wanted else f"{said} from your numbers; {wanted} where all before it is right"
+
+
+def explain_fitting(marking: Marking, marked: MarkedBox) -> str:
+    """Returns the mistakes that give a wrong answer, each with its sentence and, where it is short, the
+    arithmetic that gives the answer; empty where none does."""
+    lines = []
+    for found in marked.mistakes:
+        sentences = [f"{found}.", explain_mistake(found.name), _say_wrong_arithmetic(marking, found)]
+        lines.append(" ".join(filter(None, sentences)))
+    return "\n".join(lines)
+
+
+def _say_wrong_arithmetic(marking: Marking, found: FittingMistake) -> str:
+    text = "" if found.rule is None else format_rule(found.rule, marking.sheet.symbol)
+    return f"Your number is {text}." if 0 < len(text) <= LONGEST_ARITHMETIC else ""
+
+
+def write_number(marking: Marking, key: str) -> str:
+    """Returns a number as the learner has it: printed, as answered, or computed where the box is open."""
+    sheet = marking.sheet
+    if key in sheet.given:
+        return sheet.given[key].text
+    box = sheet.by_key[key]
+    if box.shown:
+        return box.shown
+    answer = sheet.answers.get(key, "").strip()
+    if marking.is_answered(key):
+        return answer if is_plain(answer) else f"({answer})"
+    return format_answer(marking.values[key], box.decimals)

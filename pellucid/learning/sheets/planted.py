@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pellucid.explanation.rule import Rule, compute
-from pellucid.learning.sheets.fitting import find_slips
+from pellucid.learning.sheets.learner import find_slips
 from pellucid.learning.sheets.make import VISIBLE
 from pellucid.learning.sheets.mark import Grade, mark_sheet
 from pellucid.learning.sheets.sheet import Box, Sheet, format_answer

@@ -2,8 +2,7 @@
 
 from pellucid.config import ModelConfig
 from pellucid.reference.attentions import AttentionRefs
-from pellucid.reference.caps import apply_cap
-from pellucid.reference.layers import KeepMasks, apply_dropout
+from pellucid.reference.layers import KeepMasks, apply_cap, apply_dropout
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum

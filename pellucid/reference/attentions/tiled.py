@@ -6,8 +6,7 @@ The result is that of softmax attention; the memory is that of one tile.
 from pellucid.config import ModelConfig
 from pellucid.parts.attentions.tiled import TiledAttentionConfig
 from pellucid.reference.attentions import AttentionRefs
-from pellucid.reference.caps import apply_cap
-from pellucid.reference.layers import KeepMasks
+from pellucid.reference.layers import KeepMasks, apply_cap
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum

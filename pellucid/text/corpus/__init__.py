@@ -12,7 +12,7 @@ Leaving out copies takes about 110 bytes more for each document kept, twice that
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,14 +28,52 @@ from pellucid.text.corpus.bad_files import (
     check_choice,
     check_is_text,
 )
-from pellucid.text.corpus.decode import Decoder, EncodingError
-from pellucid.text.corpus.json_lines import records
-from pellucid.text.corpus.report import Count, Report
+from pellucid.text.corpus.decode import Decoder, EncodingError, records
 from pellucid.text.corpus.unpack import chunks, without_bom
 
 __all__ = ["PARTS", "BadFile", "BadFilesError", "Corpus", "Count", "Document", "Report"]
 
 PARTS = ("train", "validation")
+
+
+@dataclass
+class Count:
+    """The documents of one part."""
+
+    documents: int = 0
+    bytes: int = 0
+    """Of the documents' UTF-8."""
+    characters: int = 0
+    duplicates: int = 0
+    """Duplicates omitted; no other count includes them."""
+
+
+@dataclass
+class Report:
+    """The counts so far: they grow while the documents are read, and are whole when the last one is."""
+
+    files: int = 0
+    empty_files: int = 0
+    bytes: int = 0
+    """Read, after decompression: all that the files hold."""
+    byte_order_marks: int = 0
+    """Files that began with one; it is dropped."""
+    replaced_bytes: int = 0
+    empty: int = 0
+    """Documents of nothing but white space, omitted."""
+    parts: dict[str, Count] = field(default_factory=lambda: {"train": Count(), "validation": Count()})
+
+    @property
+    def documents(self) -> int:
+        return sum(part.documents for part in self.parts.values())
+
+    @property
+    def characters(self) -> int:
+        return sum(part.characters for part in self.parts.values())
+
+    @property
+    def duplicates(self) -> int:
+        return sum(part.duplicates for part in self.parts.values())
 
 
 class Document(NamedTuple):

@@ -24,7 +24,7 @@ from pellucid.data.sources.settings import DataSettings
 from pellucid.data.sources.source import Source, open_source
 from pellucid.text.corpus import Corpus
 from pellucid.text.from_files import from_pretrained
-from tests.data.small_corpora import prepared, text_file, tokenizer_folder
+from tests.data.small_corpora import drawn, made_before, text_file, tokenizer_folder
 
 SENTENCE = "The quick brown fox jumps over the lazy dog, and then it sleeps.\n"
 
@@ -169,7 +169,7 @@ def test_settings_of_a_text_file_are_refused_for_token_files_and_generated_text(
 ) -> None:
     with pytest.raises(ConfigError, match=f"data.{next(iter(change))}.*stories:easy"):
         opened(tmp_path, asked("stories:easy", **change))  # type: ignore[arg-type]
-    folder = prepared(tmp_path, documents=60, validation=0.3)
+    folder = made_before(documents=60, validation=0.3)
     with pytest.raises(ConfigError, match=f"data.{next(iter(change))}.*{folder.name}"):
         opened(tmp_path, asked(str(folder), **change))  # type: ignore[arg-type]
 
@@ -196,7 +196,7 @@ def test_an_interrupted_preparation_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_token_files_brings_its_tokenizer(tmp_path: Path) -> None:
-    folder = prepared(tmp_path, documents=60, validation=0.3)
+    folder = made_before(documents=60, validation=0.3)
     source = opened(tmp_path, asked(str(folder)))
     targets, _ = judged(source)
     assert targets.count(source.end or 0) > 3 and "bpe" in source.description
@@ -205,7 +205,7 @@ def test_a_folder_of_token_files_brings_its_tokenizer(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_validation_part_says_how_to_get_one(tmp_path: Path) -> None:
-    folder = prepared(tmp_path, documents=60)
+    folder = made_before(documents=60)
     with pytest.raises(ConfigError, match=r"--validation 0\.1.*data\.validation=0"):
         opened(tmp_path, asked(str(folder)))
     assert len(opened(tmp_path, asked(str(folder), validation=0.0)).validation) == 0
@@ -217,7 +217,7 @@ def test_a_folder_without_a_validation_part_says_how_to_get_one(tmp_path: Path) 
 @pytest.mark.parametrize("level", stories.LEVELS)
 def test_a_story_is_the_text_of_its_tokens_one_for_each_word(level: str) -> None:
     tokenizer = spaced_words(level)
-    for story in stories.stories(level, 9, count=400):
+    for story in drawn(level)[:400]:
         ids = tokenizer.encode(story.text)
         assert len(ids) == stories.n_words(story.text) and 1 not in ids
         assert tokenizer.decode(ids) == story.text
@@ -369,26 +369,28 @@ def lines(folder: Path, name: str = "a.txt", text: str = LINES) -> str:
     return str(folder / name)
 
 
-@pytest.mark.parametrize(
-    ("rows", "kind"), [("windows", Windows), ("packed", Packed), ("padded", Padded), ("streams", Streams)]
-)
-def test_a_recipe_chooses_the_rows(tmp_path: Path, rows: str, kind: type) -> None:
-    source = opened(tmp_path, asked(lines(tmp_path), "bytes", split="line", rows=rows))
-    batch = source.train.take(4, slice(0, 4))
-    assert type(source.train) is kind and (batch.segments is not None) == (rows == "packed")
+def test_a_recipe_chooses_the_rows(tmp_path: Path) -> None:
+    path = lines(tmp_path)
+    for rows, kind in {"windows": Windows, "packed": Packed, "padded": Padded, "streams": Streams}.items():
+        source = opened(tmp_path, asked(path, "bytes", split="line", rows=rows))
+        batch = source.train.take(4, slice(0, 4))
+        assert type(source.train) is kind and (batch.segments is not None) == (rows == "packed")
 
 
-@pytest.mark.parametrize("rows", ["packed", "padded"])
 @pytest.mark.parametrize("tokenizer", ["bytes", "characters"])
-def test_documents_are_validated_apart_and_every_token_once(
-    tmp_path: Path, rows: str, tokenizer: str
-) -> None:
+def test_documents_are_validated_apart_and_every_token_once(tmp_path: Path, tokenizer: str) -> None:
     data = asked(lines(tmp_path), tokenizer, split="line", validation=0.3)
-    windows = opened(tmp_path / "windows", data)
-    apart = opened(tmp_path / "apart", replace(data, rows=rows))
-    assert sorted(judged(apart)[0]) == sorted(judged(windows)[0]) and apart.bytes_per_token == (
-        windows.bytes_per_token
+    windows, *others = (
+        opened(tmp_path, replace(data, rows=rows)) for rows in ("windows", "packed", "padded")
     )
+    for apart in others:
+        assert sorted(judged(apart)[0]) == sorted(judged(windows)[0])
+        assert apart.bytes_per_token == windows.bytes_per_token
+        check_apart(apart)
+
+
+def check_apart(apart: Source) -> None:
+    """Each segment begins with the token of a beginning, and goes on with its own targets."""
     for batch in apart.validation:
         assert batch.segments is not None
         for ids, targets, segments in zip(batch.ids, batch.targets, batch.segments, strict=True):
@@ -398,30 +400,25 @@ def test_documents_are_validated_apart_and_every_token_once(
                 assert set(targets[here][:-1]).isdisjoint({IGNORE_INDEX, apart.end})
 
 
-@pytest.mark.parametrize("rows", ["windows", "packed"])
-def test_a_mixture_draws_rows_by_weight_with_one_tokenizer(tmp_path: Path, rows: str) -> None:
+def test_a_mixture_draws_rows_by_weight_with_one_tokenizer(tmp_path: Path) -> None:
     paths = (lines(tmp_path, "a.txt", "ab " * 2000), lines(tmp_path, "b.txt", "xy " * 500))
-    data = asked(paths, "bytes", mixture_weights=(0.25, 0.75), rows=rows)
-    source = opened(tmp_path, data)
-    texts = [source.tokenizer.decode(row.tolist()) for row in source.train.take(400, slice(0, 400)).ids]
-    assert abs(sum("x" in text for text in texts) / 400 - 0.75) < 0.1
-    targets, _ = judged(source)
-    decoded = source.tokenizer.decode(targets)
-    assert decoded.count("a") == 200 and decoded.count("x") == 50
-    again = opened(tmp_path, data)  # from the token files
-    np.testing.assert_array_equal(
-        again.train.take(8, slice(0, 8)).ids, opened(tmp_path, data).train.take(8, slice(0, 8)).ids
-    )
+    for rows in ("windows", "packed"):
+        data = asked(paths, "bytes", mixture_weights=(0.25, 0.75), rows=rows)
+        source = opened(tmp_path, data)
+        drawn_ids = source.train.take(400, slice(0, 400)).ids
+        texts = [source.tokenizer.decode(row.tolist()) for row in drawn_ids]
+        assert abs(sum("x" in text for text in texts) / 400 - 0.75) < 0.1
+        decoded = source.tokenizer.decode(judged(source)[0])
+        assert decoded.count("a") == 200 and decoded.count("x") == 50
+        again = opened(tmp_path, data)  # from the token files
+        np.testing.assert_array_equal(again.train.take(8, slice(0, 8)).ids, drawn_ids[:8])
     with pytest.raises(FileError, match="mixture"):
         opened(tmp_path, replace(data, mixture_weights=(), rows="windows"))
 
 
 def test_folders_of_token_files_are_mixed_where_they_have_one_tokenizer(tmp_path: Path) -> None:
-    folders = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        folders.append(str(prepared(tmp_path / name, documents=60, validation=0.3)))
-    source = opened(tmp_path, asked(tuple(folders), mixture_weights=(1.0, 1.0)))
+    folders = tuple(str(made_before(documents=count, validation=0.3)) for count in (40, 60))
+    source = opened(tmp_path, asked(folders, mixture_weights=(1.0, 1.0)))
     assert isinstance(source.train, Mixture)
     other = tokenizer_folder(tmp_path / "other", "bytes")
     prepare(Corpus([lines(tmp_path)], split="line", validation=0.3), other, tmp_path / "c", workers=1)

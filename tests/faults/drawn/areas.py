@@ -54,7 +54,6 @@ LEFT_OUT = frozenset(
             "pellucid/engine/device_memory.py",
         ),
         *(
-            "pellucid/engine/freed_memory.py",
             "pellucid/engine/score_kernel.py",
             "pellucid/generation/ahead.py",
         ),

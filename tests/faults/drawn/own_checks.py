@@ -69,7 +69,7 @@ ATTENTION = r"attn|position|^scheduled|cache"
 OWN = (
     Own("engine/norms.py", ENGINE, "norm"),
     *(Own(f"engine/{name}.py", ENGINE, "mlp") for name in ("mlps", "activations")),
-    *(Own(f"engine/{name}.py", ENGINE, ATTENTION) for name in ("attention", "attention_inputs", "tables")),
+    *(Own(f"engine/{name}.py", ENGINE, ATTENTION) for name in ("attention", "tables")),
     *(Own(f"engine/{name}.py", ENGINE, ATTENTION) for name in ("positions", "features", "attentions/*")),
     *(Own(f"engine/{name}.py", ENGINE) for name in ("transformer", "block", "linear", "residuals", "caps")),
     *(Own(f"engine/{name}.py", ENGINE) for name in ("precision", "quantized_tensor", "lora")),

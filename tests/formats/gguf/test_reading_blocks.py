@@ -1,7 +1,9 @@
 """A file's own blocks: integers, scales and minimums as they are stored, the numbers bit for bit the same."""
 
 import dataclasses
+import functools
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +27,23 @@ SMOLLM2 = os.environ.get("PELLUCID_SMOLLM2", "")
 
 def write(path: Path, architecture: str, kind: str) -> Pretrained:
     """Writes a tiny model, its matrices quantized by the `gguf` package, and reads it."""
+    path.write_bytes(quantized_file(architecture, kind))
+    return gguf.read(path)
+
+
+@functools.cache
+def quantized_file(architecture: str, kind: str) -> bytes:
     type = BY_NAME[kind]
 
     def encode(numbers: Any) -> Any:
         data = outside.quants.quantize(numbers, outside.GGMLQuantizationType(type.code))
         return np.ascontiguousarray(data).view(type.block).reshape(-1)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setitem(writing.KINDS, kind, type.code)
         patch.setitem(quants.BY_NAME, kind, dataclasses.replace(type, encode=encode))
-        gguf.write(path, model(ARCHITECTURES[architecture], architecture), kind)
-    return gguf.read(path)
+        gguf.write(Path(folder) / "m.gguf", model(ARCHITECTURES[architecture], architecture), kind)
+        return (Path(folder) / "m.gguf").read_bytes()
 
 
 def equals(found: Any, wanted: Any) -> bool:

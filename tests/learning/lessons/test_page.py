@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.base.errors import FileError
-from pellucid.learning.lessons.page import SECTIONS, find_commands, find_literals, parse_page
+from pellucid.learning.lessons.page import SECTIONS, find_literals, parse_page
 
 HEAD = """+++
 number = 99
@@ -75,9 +75,3 @@ def test_what_is_not_a_typed_number(text: str) -> None:
 def test_a_typed_number_is_found_with_its_line(text: str, number: str) -> None:
     ((line, found),) = find_literals(f"Words.\n{text}")
     assert found == number and line == 2 + text.startswith("```")
-
-
-def test_the_commands_of_a_page_are_those_of_its_sh_blocks() -> None:
-    block = "```sh\n# a comment\npellucid list \\\n  --json\n```\n\n```text\nnot this\n```\n"
-    page = parse_page(Path("l99.md"), HEAD + BODY.replace("Some words.\n", block, 1))
-    assert [command.split() for command in find_commands(page)] == [["pellucid", "list", "--json"]]

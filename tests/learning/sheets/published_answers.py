@@ -13,14 +13,13 @@ import numpy as np
 from pellucid.base.names import IGNORE_INDEX
 from pellucid.explanation.trace import Trace
 from pellucid.learning.sheets.make import make_sheet
-from pellucid.learning.sheets.mark import Grade
-from pellucid.learning.sheets.sheet import Sheet
+from pellucid.learning.sheets.mark import Grade, Marking, mark_sheet
 from pellucid.parts.mlps import Relu
 from pellucid.parts.residuals import PlainResidual
 from pellucid.reference.mlps import apply_mlp
-from pellucid.reference.residuals import add_residual
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, train
+from pellucid.reference.transformer import add_residual
 from tests.golden.test_texts import MIXING, TOYAI, TOYAI_BLOCK, TOYAI_BLOCK_WEIGHTS, TOYAI_WEIGHTS
 
 A, B, C, D = range(4)
@@ -65,10 +64,11 @@ class Published:
             for i, (answer, verdict) in enumerate(zip(answers, verdicts, strict=True)):
                 yield address.replace("*", str(i)), (answer, verdict)  # type: ignore[misc]
 
-    def make_sheet(self) -> Sheet:
-        """Returns the sheet with the published answers."""
+    @cached_property
+    def marking(self) -> Marking:
+        """The verdicts on the sheet with the published answers."""
         sheet = make_sheet(self.trace(), self.focus, boxes=200, digits=self.digits)
-        return replace(sheet, answers={key: answer for key, (answer, _) in self.cells.items()})
+        return mark_sheet(replace(sheet, answers={key: answer for key, (answer, _) in self.cells.items()}))
 
 
 def _name(tape: Tape, prompt: Sequence[int]) -> Trace:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pellucid.base.errors import FileError, UsageError
-from pellucid.learning.sheets.data_line import write_data_line
+from pellucid.learning.sheets.blanks import write_data_line
 from pellucid.learning.sheets.file import (
     fill_key,
     format_file,
@@ -81,12 +81,6 @@ def test_a_markdown_sheet_is_its_page_and_one_line_of_data() -> None:
     page, line = text[: text.index("<!-- pellucid-sheet")], text[text.index("<!-- pellucid-sheet") :]
     assert line.count("\n") == 1 and line.endswith(" -->\n")
     assert len(line) < len(format_sheet(SHEET)) / 3 and len(page) > 500
-
-
-def test_a_sheet_of_the_previous_version_with_json_in_its_comment_is_read(tmp_path: Path) -> None:
-    page = format_file(SHEET, ".md").partition("<!-- pellucid-sheet")[0]
-    (tmp_path / "a.md").write_text(f"{page}<!-- pellucid-sheet\n{format_sheet(SHEET)}-->\n", "utf-8")
-    assert read_sheet(tmp_path / "a.md") == SHEET
 
 
 def test_a_damaged_line_of_data_is_one_error_that_says_what_to_do(tmp_path: Path) -> None:

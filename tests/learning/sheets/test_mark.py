@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pellucid.learning.sheets.mark import Grade, MarkedBox, mark_sheet
+from pellucid.learning.sheets.mark import STAGES, Grade, MarkedBox, make_hint, mark_sheet
 from pellucid.learning.sheets.sheet import Sheet, format_answer
 from tests.learning.sheets.by_hand import KEY, SHEET, answer, answer_only, call, make_box
 from tests.learning.sheets.published_answers import PUBLISHED, Published
@@ -200,7 +200,7 @@ def test_generic_slips_are_named_only_if_nothing_else_fits_and_few_do(
     def slips(names: int) -> None:
         generic = [(f"lost a term ({number})", call("multiply", "P0", "V0")) for number in range(names)]
         monkeypatch.setattr(
-            "pellucid.learning.sheets.fitting.find_slips",
+            "pellucid.learning.sheets.learner.find_slips",
             lambda sheet, box, is_generic: iter(generic if is_generic and box.key == "Z" else []),
         )
 
@@ -219,8 +219,7 @@ def test_generic_slips_are_named_only_if_nothing_else_fits_and_few_do(
 
 @pytest.mark.parametrize("published", PUBLISHED, ids=lambda published: published.name)
 def test_the_published_answers_get_their_verdicts(published: Published) -> None:
-    marking = mark_sheet(published.make_sheet())
-    marks = {marked.box.key: marked for marked in marking.boxes}
+    marks = {marked.box.key: marked for marked in published.marking.boxes}
     for key, (text, (grade, words)) in published.cells.items():
         marked = marks.pop(key)
         reasons = "; ".join([marked.note, *map(str, marked.mistakes)])
@@ -233,7 +232,7 @@ def test_published_mistakes_are_explained_by_one_name_each() -> None:
     named = {
         published.name: [
             [found.name for found in marked.mistakes]
-            for marked in mark_sheet(published.make_sheet()).boxes
+            for marked in published.marking.boxes
             if marked.grade is WRONG
         ]
         for published in PUBLISHED
@@ -247,7 +246,7 @@ def test_published_mistakes_are_explained_by_one_name_each() -> None:
 
 
 def test_a_published_row_that_sums_to_0_999_is_said() -> None:
-    (failed,) = mark_sheet(PUBLISHED[0].make_sheet()).failed
+    (failed,) = PUBLISHED[0].marking.failed
     assert failed.text == "0.999" and "probs[t=1,v=0]" in failed.check.keys
 
 
@@ -298,3 +297,58 @@ def test_the_last_digit_at_a_tie_may_be_either() -> None:
     for text in ("0.12", "0.13"):
         assert not find_unusual(replace(SHEET, boxes=(tie,), checks=(), answers={"A": text}))
     assert format_answer(0.125, 2) in ("0.12", "0.13")
+
+
+def hint(sheet: Sheet, stage: int) -> str:
+    marking = mark_sheet(sheet)
+    assert marking.first_wrong is not None
+    return make_hint(marking, marking.first_wrong, stage)
+
+
+SLIPPED = answer(P0="0.2", L="0.6990")
+"""P₀ is wrong, and L = −log₁₀ 0.2 beside it."""
+
+
+def test_the_first_hint_says_where_and_neither_formula_nor_number() -> None:
+    text = hint(SLIPPED, 1)
+    assert "P0" in text and "meaning of P0" in text and "E0, T" in text
+    assert "softmax(S)" not in text and "0.3318" not in text
+
+
+def test_the_second_names_the_mistake_and_the_formula() -> None:
+    assert "softmax(S)" in hint(SLIPPED, 2)
+    text = hint(answer(L="0.4791"), 2)
+    assert "logarithm to base 10" in text
+
+
+def test_a_mistake_comes_with_the_arithmetic_that_gives_the_answer() -> None:
+    assert hint(answer(L="0.4791"), 2).splitlines()[0].endswith("Your number is -log₁₀(P0).")
+
+
+def test_the_second_says_that_the_decimal_point_stands_elsewhere() -> None:
+    assert hint(answer(P0="3.318"), 2).startswith("Your number is 10 times too large")
+
+
+def test_the_third_is_the_arithmetic_with_your_numbers() -> None:
+    assert hint(SLIPPED, 3).endswith("P0 = 1.6487 / 4.9688")
+    assert hint(answer(E0="", P0="0.2"), 3).endswith("P0 = 1.6487 / 4.9688")  # an open box is computed
+    assert hint(answer(T="10/2", P0="0.2"), 3).endswith("T = 1.6487 + 3.3201")
+
+
+def test_a_formula_as_an_answer_is_put_in_parentheses() -> None:
+    marking = mark_sheet(answer(T="10/2", P0="0.2"))
+    assert make_hint(marking, marking.find("P0"), 3).endswith("P0 = 1.6487 / (10/2)")
+
+
+def test_the_fourth_is_the_value_from_your_numbers_and_from_the_right_ones() -> None:
+    text = hint(SLIPPED, 4)
+    assert "P0 = 0.3318" in text
+    marking = mark_sheet(SLIPPED)
+    text = make_hint(marking, marking.find("L"), 4)
+    assert "1.6094" in text and "1.1032" in text
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_open_box_has_hints_too(stage: int) -> None:
+    marking = mark_sheet(answer(P1=""))
+    assert "P" in make_hint(marking, marking.find("P1"), stage)

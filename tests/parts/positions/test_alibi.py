@@ -8,7 +8,7 @@ import pytest
 from pellucid.parts.positions.alibi import Alibi
 from pellucid.reference.training import forward
 from tests.golden.make_huggingface import float64_throughout
-from tests.parts.positions.test_rope_linear import model, rounding
+from tests.parts.test_positions import model, rounding
 from tests.reference.models import weights
 
 

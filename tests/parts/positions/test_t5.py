@@ -10,7 +10,7 @@ from pellucid.base.errors import ConfigError
 from pellucid.parts.positions.t5 import T5, bucket_starts, find_buckets
 from pellucid.reference.training import forward
 from tests.golden.make_huggingface import float64_throughout
-from tests.parts.positions.test_rope_linear import model
+from tests.parts.test_positions import model
 from tests.reference.models import weights
 
 DISTANCES = np.arange(-300, 301)

@@ -8,8 +8,8 @@ import pytest
 from pellucid.base.errors import ConfigError
 from pellucid.parts.positions.t5 import T5
 from pellucid.parts.positions.t5_two_way import T5TwoWay
-from tests.parts.positions.test_rope_linear import model
 from tests.parts.positions.test_t5 import DISTANCES, theirs
+from tests.parts.test_positions import model
 
 
 def test_two_way_buckets_by_hand() -> None:

@@ -5,7 +5,9 @@ import gzip
 import importlib
 import io
 import lzma
+import os
 import sys
+import threading
 import tracemalloc
 import types
 import zlib
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.base.errors import FileError
+from pellucid.text.corpus import unpack
 from pellucid.text.corpus.unpack import chunks, without_bom
 
 TEXT = "".join(f"line {i}: blåbær 😀\n" for i in range(3000)).encode()
@@ -155,3 +158,21 @@ def test_a_byte_order_mark_is_dropped_at_the_start_alone(size: int) -> None:
     for data, dropped in ((b"", 0), (b"a", 0), (bom, 3), (bom[:2], 0), (bom + b"a" + bom, 3), (bom + bom, 3)):
         stream, count = without_bom(iter(cut(data)))
         assert (b"".join(stream), count) == (data[dropped:], dropped)
+
+
+def test_a_pipe_that_nothing_writes_into_is_refused_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpack, "SECONDS", 0.1)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match=r"is a pipe, and for 0\.1 s no program has opened it to write"):
+        list(chunks(str(tmp_path / "pipe"), 100))
+    assert not any(thread.name == "pellucid-pipe" for thread in threading.enumerate())
+
+
+def test_a_pipe_is_read_as_its_writer_fills_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"line\n" * 9000,))
+    writer.start()
+    assert b"".join(chunks(str(tmp_path / "pipe"), 1000)) == b"line\n" * 9000
+    writer.join()

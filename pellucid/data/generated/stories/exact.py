@@ -6,11 +6,11 @@ number of distinct pasts small enough to visit them all.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from pellucid.data.generated.stories.generate import Story, build_story
+from pellucid.data.generated.stories.generate import build_story
 from pellucid.data.generated.stories.grammar import Grammar, Option, StoryTemplate
 from pellucid.data.generated.stories.levels import grammar
 from pellucid.data.generated.stories.spelling import words_of
@@ -216,23 +216,3 @@ def vocabulary(level: str) -> tuple[str, ...]:
         words.update(*(words_of(atom.text) for atom in option.template.atoms))
         words.update(*(words_of(value) for form, value in option.forms.items() if form in program.copied))
     return tuple(sorted(words))
-
-
-def every_story(level: str) -> Iterator[Story]:
-    """Yields all stories of a level, one for each derivation; for levels whose `count_stories` is small."""
-    yield from map(build_story, _derivations(Position(grammar(level).start, 0, None), {"": ""}))
-
-
-def _derivations(place: Position | None, forms: dict[str, str]) -> Iterator[tuple[Option, ...]]:
-    if place is None:
-        yield ()
-        return
-    template, step, rest = place
-    if step == len(template.steps):
-        yield from _derivations(rest, forms)
-        return
-    _, key, tables = template.steps[step]
-    after = Position(template, step + 1, rest)
-    for option in tables[forms[key]].options:
-        for made in _derivations(Position(option.template, 0, after), forms | option.forms):
-            yield option, *made

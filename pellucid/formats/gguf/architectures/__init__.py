@@ -1,6 +1,5 @@
 """GGUF architectures: how each stores a config and its weights. The folder is the registry of their names."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,8 +8,7 @@ from pellucid.base import registry
 from pellucid.base.dtypes import Array
 from pellucid.base.errors import ConfigError, not_one_of
 from pellucid.config import ModelConfig
-from pellucid.formats.gguf.container import Value
-from pellucid.formats.gguf.metadata import Metadata
+from pellucid.formats.gguf.container import Metadata, Value
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,18 @@ class Place:
         return self.part * size, (self.part + 1) * size
 
 
-class Architecture(ABC):
+SIZES = {
+    "vocab_size": "vocab_size",
+    "context_length": "context_length",
+    "embedding_length": "d_model",
+    "block_count": "n_layer",
+    "feed_forward_length": "d_ff",
+    "attention.head_count": "n_head",
+}
+"""The keys of every architecture that are one of our sizes."""
+
+
+class Architecture:
     """One architecture. `names` has each weight's place, with L for the layer's number; `harmless` the keys
     that may be present with values that change nothing; `always_f32` the tensors that are never quantized."""
 
@@ -40,13 +49,13 @@ class Architecture(ABC):
     tables: ClassVar[tuple[str, ...]] = ()
     """Tensors that are not weights but settings of the config."""
 
-    @abstractmethod
     def choices(self, metadata: Metadata) -> dict[str, Any]:
         """Returns the config's sizes and parts, except those that follow from which tensors are present."""
+        return {ours: metadata.integer(theirs) for theirs, ours in SIZES.items()}
 
-    @abstractmethod
     def metadata(self, config: ModelConfig) -> dict[str, Value]:
         """Returns the metadata of this config, as far as this architecture can express it."""
+        return {theirs: getattr(config, ours) for theirs, ours in SIZES.items()}
 
     def numbers(self, config: ModelConfig) -> dict[str, Array]:
         """Returns the tensors that are settings of this config."""
@@ -81,4 +90,4 @@ def architectures() -> list[str]:
 def find(kind: str) -> Architecture:
     if kind not in architectures():
         raise ConfigError(not_one_of("general.architecture", kind, architectures()))
-    return registry.class_of(__name__, kind, "GGUF architecture", Architecture)()  # type: ignore[type-abstract]
+    return registry.class_of(__name__, kind, "GGUF architecture", Architecture)()

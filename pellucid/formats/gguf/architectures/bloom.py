@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from pellucid.config import ModelConfig
 from pellucid.formats.gguf.architectures import Place
 from pellucid.formats.gguf.architectures.gpt2 import Gpt2Architecture
-from pellucid.formats.gguf.container import Value
-from pellucid.formats.gguf.metadata import Metadata
+from pellucid.formats.gguf.container import Metadata, Value
 
 
 class BloomArchitecture(Gpt2Architecture):

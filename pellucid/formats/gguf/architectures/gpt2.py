@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 from pellucid.config import ModelConfig
 from pellucid.formats.gguf.architectures import Architecture, Place
-from pellucid.formats.gguf.container import Value
-from pellucid.formats.gguf.metadata import Metadata
+from pellucid.formats.gguf.container import Metadata, Value
 from pellucid.parts.norms import LayerNormConfig
 
 
@@ -41,28 +40,13 @@ class Gpt2Architecture(Architecture):
 
     def choices(self, metadata: Metadata) -> dict[str, Any]:
         n_head = metadata.integer("attention.head_count")
-        return {
-            "vocab_size": metadata.integer("vocab_size"),
-            "context_length": metadata.integer("context_length"),
-            "n_layer": metadata.integer("block_count"),
-            "n_head": n_head,
+        return super().choices(metadata) | {
             "n_kv_head": metadata.integer("attention.head_count_kv", n_head),
-            "d_model": metadata.integer("embedding_length"),
-            "d_ff": metadata.integer("feed_forward_length"),
             "positions": "learned",
             "norm": {"kind": "layer_norm", "eps": metadata.number("attention.layer_norm_epsilon")},
             "mlp": "gelu_tanh",
         }
 
     def metadata(self, config: ModelConfig) -> dict[str, Value]:
-        return {
-            "vocab_size": config.vocab_size,
-            "context_length": config.context_length,
-            "embedding_length": config.d_model,
-            "block_count": config.n_layer,
-            "feed_forward_length": config.d_ff,
-            "attention.head_count": config.n_head,
-            "attention.layer_norm_epsilon": config.norm.eps
-            if isinstance(config.norm, LayerNormConfig)
-            else 0.0,
-        }
+        eps = config.norm.eps if isinstance(config.norm, LayerNormConfig) else 0.0
+        return super().metadata(config) | {"attention.layer_norm_epsilon": eps}

@@ -11,8 +11,7 @@ from pellucid.base.dtypes import Array
 from pellucid.config import ModelConfig
 from pellucid.formats.gguf import rope_scaling
 from pellucid.formats.gguf.architectures import Architecture, Place
-from pellucid.formats.gguf.container import Value, require_support
-from pellucid.formats.gguf.metadata import Metadata
+from pellucid.formats.gguf.container import Metadata, Value, require_support
 from pellucid.parts.norms import RmsNormConfig
 
 
@@ -62,36 +61,23 @@ class LlamaArchitecture(Architecture):
             width = metadata.integer(other, d_head)
             require_support(width == d_head, f"{metadata.prefix}{other} = {width} is not d_head = {d_head}")
         context = metadata.integer("context_length")
-        return {
-            "vocab_size": metadata.integer("vocab_size"),
-            "context_length": context,
-            "n_layer": metadata.integer("block_count"),
-            "n_head": n_head,
+        return super().choices(metadata) | {
             "n_kv_head": metadata.integer("attention.head_count_kv", n_head),
             "d_head": d_head,
-            "d_model": d_model,
-            "d_ff": metadata.integer("feed_forward_length"),
             "positions": rope_scaling.read_rope(metadata, d_head, context, self.layout),
             "norm": {"kind": "rms_norm", "eps": metadata.number("attention.layer_norm_rms_epsilon")},
             "mlp": "swiglu",
         }
 
     def metadata(self, config: ModelConfig) -> dict[str, Value]:
-        return {
-            "vocab_size": config.vocab_size,
-            "context_length": config.context_length,
-            "embedding_length": config.d_model,
-            "block_count": config.n_layer,
-            "feed_forward_length": config.d_ff,
-            "attention.head_count": config.n_head,
+        eps = config.norm.eps if isinstance(config.norm, RmsNormConfig) else 0.0
+        return super().metadata(config) | {
             "attention.head_count_kv": config.n_kv_head,
             "attention.key_length": config.d_head,
             "attention.value_length": config.d_head,
             "rope.dimension_count": config.d_head,
             **rope_scaling.rope_metadata(config),
-            "attention.layer_norm_rms_epsilon": config.norm.eps
-            if isinstance(config.norm, RmsNormConfig)
-            else 0.0,
+            "attention.layer_norm_rms_epsilon": eps,
         }
 
     def numbers(self, config: ModelConfig) -> dict[str, Array]:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from pellucid.formats.gguf.architectures import Place
 from pellucid.formats.gguf.architectures.llama import LlamaArchitecture
-from pellucid.formats.gguf.metadata import Metadata
+from pellucid.formats.gguf.container import Metadata
 
 
 class Qwen3Architecture(LlamaArchitecture):

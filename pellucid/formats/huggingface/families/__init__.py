@@ -88,6 +88,8 @@ class Family(ABC):
     """The classes of `transformers` with these tensors; the first is written."""
     defaults: ClassVar[Mapping[str, Any]]
     """The supported keys, with the defaults of `transformers`."""
+    sizes: ClassVar[Mapping[str, str]]
+    """Their keys that are one of our sizes."""
     spellings: ClassVar[Mapping[str, str]] = {}
     usual: ClassVar[Mapping[str, tuple[Any, ...]]]
     harmless: ClassVar[frozenset[str]]
@@ -109,6 +111,14 @@ class Family(ABC):
     @abstractmethod
     def keys(self, config: ModelConfig) -> dict[str, Any]:
         """Returns their keys for our config, as far as they can express it."""
+
+    def read_sizes(self, keys: Keys) -> dict[str, Any]:
+        """Returns what all families say alike: the sizes, and whether the unembedding is the embedding."""
+        tied = {"unembedding": "tied" if keys.flag("tie_word_embeddings") else "linear"}
+        return {ours: keys.size(theirs) for theirs, ours in self.sizes.items()} | tied
+
+    def write_sizes(self, config: ModelConfig) -> dict[str, Any]:
+        return {theirs: getattr(config, ours) for theirs, ours in self.sizes.items()}
 
     def limits(self, config: ModelConfig) -> list[str]:
         """Returns further requirements of `transformers` that the config does not meet."""

@@ -26,6 +26,13 @@ class BloomFamily(Family):
         "eos_token_id": 2,
         "pad_token_id": None,
     }
+    sizes = {  # noqa: RUF012
+        "vocab_size": "vocab_size",
+        "seq_length": "context_length",
+        "hidden_size": "d_model",
+        "n_layer": "n_layer",
+        "n_head": "n_head",
+    }
     spellings = {  # noqa: RUF012
         "n_embed": "hidden_size",
         "num_attention_heads": "n_head",
@@ -73,29 +80,19 @@ class BloomFamily(Family):
     def config(self, keys: Keys) -> ModelConfig:
         norm = {"kind": "layer_norm", "eps": keys.number("layer_norm_epsilon")}
         return ModelConfig.from_dict(
-            {
-                "vocab_size": keys.size("vocab_size"),
-                "context_length": keys.size("seq_length"),
-                "n_layer": keys.size("n_layer"),
-                "n_head": keys.size("n_head"),
-                "d_model": keys.size("hidden_size"),
+            self.read_sizes(keys)
+            | {
                 "d_ff": 4 * keys.size("hidden_size"),
                 "positions": "alibi",
                 "norm": norm,
                 "embed_norm": norm,
                 "mlp": "gelu_tanh",
-                "unembedding": "tied" if keys.flag("tie_word_embeddings") else "linear",
                 "biases": ["qkv", "output", "mlp", "norm"],
             }
         )
 
     def keys(self, config: ModelConfig) -> dict[str, Any]:
-        return {
-            "vocab_size": config.vocab_size,
-            "seq_length": config.context_length,
-            "hidden_size": config.d_model,
-            "n_layer": config.n_layer,
-            "n_head": config.n_head,
+        return self.write_sizes(config) | {
             "layer_norm_epsilon": getattr(config.norm, "eps", 1e-5),
             "tie_word_embeddings": config.unembedding.kind == "tied",
         }

@@ -32,6 +32,13 @@ class Gpt2Family(Family):
         "eos_token_id": 50256,
         "pad_token_id": None,
     }
+    sizes = {  # noqa: RUF012
+        "vocab_size": "vocab_size",
+        "n_positions": "context_length",
+        "n_embd": "d_model",
+        "n_layer": "n_layer",
+        "n_head": "n_head",
+    }
     spellings = {  # noqa: RUF012
         "hidden_size": "n_embd",
         "max_position_embeddings": "n_positions",
@@ -70,28 +77,18 @@ class Gpt2Family(Family):
 
     def config(self, keys: Keys) -> ModelConfig:
         return ModelConfig.from_dict(
-            {
-                "vocab_size": keys.size("vocab_size"),
-                "context_length": keys.size("n_positions"),
-                "n_layer": keys.size("n_layer"),
-                "n_head": keys.size("n_head"),
-                "d_model": keys.size("n_embd"),
+            self.read_sizes(keys)
+            | {
                 "d_ff": keys.size_or("n_inner", 4 * keys.size("n_embd")),
                 "positions": "learned",
                 "norm": {"kind": "layer_norm", "eps": keys.number("layer_norm_epsilon")},
                 "mlp": find_mlp("plain", keys.text("activation_function")),
-                "unembedding": "tied" if keys.flag("tie_word_embeddings") else "linear",
                 "biases": ["qkv", "output", "mlp", "norm"],
             }
         )
 
     def keys(self, config: ModelConfig) -> dict[str, Any]:
-        return {
-            "vocab_size": config.vocab_size,
-            "n_positions": config.context_length,
-            "n_embd": config.d_model,
-            "n_layer": config.n_layer,
-            "n_head": config.n_head,
+        return self.write_sizes(config) | {
             "n_inner": config.d_ff,
             "activation_function": activation_name(config),
             "layer_norm_epsilon": getattr(config.norm, "eps", 1e-5),

@@ -36,6 +36,14 @@ DEFAULTS: dict[str, Any] = {
 class LlamaFamily(Family):
     architectures = ("LlamaForCausalLM", "LlamaModel")
     defaults = {**DEFAULTS, "attention_bias": False, "mlp_bias": False}  # noqa: RUF012
+    sizes: ClassVar[Mapping[str, str]] = {
+        "vocab_size": "vocab_size",
+        "max_position_embeddings": "context_length",
+        "hidden_size": "d_model",
+        "intermediate_size": "d_ff",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+    }
     bias_keys: ClassVar[Mapping[str, str]] = {
         "qkv": "attention_bias",
         "output": "attention_bias",
@@ -72,30 +80,17 @@ class LlamaFamily(Family):
     def choices(self, keys: Keys) -> dict[str, Any]:
         """Our config as plain data; a family made after Llama puts its own choices over these."""
         width, heads = keys.size("hidden_size"), keys.size("num_attention_heads")
-        return {
-            "vocab_size": keys.size("vocab_size"),
-            "context_length": keys.size("max_position_embeddings"),
-            "n_layer": keys.size("num_hidden_layers"),
-            "n_head": heads,
+        return self.read_sizes(keys) | {
             "n_kv_head": keys.size_or("num_key_value_heads", heads),
-            "d_model": width,
             "d_head": keys.size_or("head_dim", width // heads),
-            "d_ff": keys.size("intermediate_size"),
             "positions": read_rope(keys),
             "norm": {"kind": "rms_norm", "eps": keys.number("rms_norm_eps")},
             "mlp": find_mlp("gated", keys.text("hidden_act")),
-            "unembedding": "tied" if keys.flag("tie_word_embeddings") else "linear",
             "biases": [*self.always_biased, *(p for p, key in self.bias_keys.items() if keys.flag(key))],
         }
 
     def keys(self, config: ModelConfig) -> dict[str, Any]:
-        return {
-            "vocab_size": config.vocab_size,
-            "max_position_embeddings": config.context_length,
-            "hidden_size": config.d_model,
-            "intermediate_size": config.d_ff,
-            "num_hidden_layers": config.n_layer,
-            "num_attention_heads": config.n_head,
+        return self.write_sizes(config) | {
             "num_key_value_heads": config.n_kv_head,
             "head_dim": config.d_head,
             "hidden_act": activation_name(config),

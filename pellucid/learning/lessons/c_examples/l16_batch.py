@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pellucid
 from pellucid.explanation.trace import Trace
-from pellucid.learning.lessons.accuracy import record_right
 from pellucid.learning.lessons.c_examples.l13_forward import load_original
 from pellucid.learning.lessons.pictures import draw_losses
-from pellucid.learning.lessons.program import print_example, vary_tokens
+from pellucid.learning.lessons.program import print_example, record_right, vary_tokens
 from pellucid.model import Model
 from pellucid.reference.training import forward, join, train
 from pellucid.report.chart import PointLabel

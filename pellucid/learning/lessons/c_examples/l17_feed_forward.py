@@ -11,9 +11,8 @@ import pellucid
 from pellucid import ops
 from pellucid.config import ModelConfig
 from pellucid.explanation.trace import Trace
-from pellucid.learning.lessons.accuracy import record_right
 from pellucid.learning.lessons.pictures import draw_gates, draw_losses
-from pellucid.learning.lessons.program import print_example, vary_tokens
+from pellucid.learning.lessons.program import print_example, record_right, vary_tokens
 from pellucid.model import Model
 from pellucid.reference.ops.updates import global_norm
 from pellucid.reference.tape import Tape

@@ -9,9 +9,8 @@ import pellucid
 from pellucid import ops
 from pellucid.config import ModelConfig, preset
 from pellucid.explanation.trace import Trace
-from pellucid.learning.lessons.accuracy import record_right
 from pellucid.learning.lessons.pictures import draw_grid, draw_losses, draw_stack
-from pellucid.learning.lessons.program import print_example, vary_tokens
+from pellucid.learning.lessons.program import print_example, record_right, vary_tokens
 from pellucid.model import Model
 from pellucid.reference.tape import Tape
 from pellucid.report.diagram import Grid

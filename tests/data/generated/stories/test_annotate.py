@@ -1,11 +1,22 @@
 """Every pronoun means somebody it may mean, and every verb agrees with its subject."""
 
+import functools
+
 import pytest
 
-from pellucid.data.generated.stories import Annotation, annotate, stories, story, vocabulary, words_of
+from pellucid.data.generated.stories import (
+    Annotation,
+    Story,
+    annotate,
+    stories,
+    story,
+    vocabulary,
+    words_of,
+)
 from pellucid.data.generated.stories.annotate import class_of
 from pellucid.data.generated.stories.levels import LEVELS, grammar
 from pellucid.data.generated.stories.lexicon import FAMILIES, PAIRS, RELATIVES, names
+from tests.data.small_corpora import drawn
 
 # written out here, not taken from the grammar
 MALE = {
@@ -24,6 +35,11 @@ PLURAL = {
 GENDERED = {"he": "m", "him": "m", "his": "m", "she": "f", "her": "f", "it": "n", "its": "n"}
 GENDERED |= {"they": "p", "them": "p", "their": "p"}
 SINGULAR_VERBS, PLURAL_VERBS = {"was", "is", "has"}, {"were", "are", "have"}
+
+
+@functools.cache
+def annotated(level: str) -> list[tuple[Story, list[Annotation]]]:
+    return [(one, annotate(one)) for one in drawn(level)[:600]]
 
 
 def gender(noun: str) -> str:
@@ -45,15 +61,14 @@ def is_plural(words: list[Annotation], subjects: tuple[int, ...]) -> bool:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_annotations_stand_word_for_word_beside_the_text(level: str) -> None:
-    for one in stories(level, 13, count=300):
-        assert [a.word for a in annotate(one)] == words_of(one.text)
+    for one, words in annotated(level):
+        assert [word.word for word in words] == words_of(one.text)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_antecedent_of_a_pronoun_has_its_gender_and_number(level: str) -> None:
     checked = 0
-    for one in stories(level, 14, count=600):
-        words = annotate(one)
+    for one, words in annotated(level):
         for word in words:
             if word.kind == "pronoun" and word.antecedents and word.word.lower() in GENDERED:
                 expected = GENDERED[word.word.lower()]
@@ -65,8 +80,8 @@ def test_the_antecedent_of_a_pronoun_has_its_gender_and_number(level: str) -> No
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_he_and_she_always_have_an_antecedent(level: str) -> None:
-    for one in stories(level, 15, count=300):
-        for word in annotate(one):
+    for one, words in annotated(level):
+        for word in words:
             assert word.antecedents or word.word.lower() not in {"he", "she", "him", "her", "his", "they"}, (
                 one.text
             )
@@ -75,8 +90,7 @@ def test_he_and_she_always_have_an_antecedent(level: str) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_verb_agrees_with_its_subject(level: str) -> None:
     numbers = set()
-    for one in stories(level, 16, count=600):
-        words = annotate(one)
+    for one, words in annotated(level):
         for word in words:
             if word.kind == "verb" and word.word.lower() in SINGULAR_VERBS | PLURAL_VERBS:
                 plural = is_plural(words, word.subjects)

@@ -12,13 +12,13 @@ from pellucid.data.generated.stories import (
     mean_words,
     n_bytes,
     n_words,
-    stories,
     vocabulary,
     words_of,
 )
-from pellucid.data.generated.stories.exact import _Longest, every_story
+from pellucid.data.generated.stories.exact import _Longest
 from pellucid.data.generated.stories.grammar import Option
 from pellucid.data.generated.stories.levels import LEVELS, grammar
+from tests.data.small_corpora import drawn, every_story
 
 
 class _LongestOfAll(_Longest):
@@ -44,7 +44,7 @@ def test_tiny_has_the_entropy_and_the_lengths_of_its_list() -> None:
 
 @pytest.mark.parametrize("level", ["easy", "full"])
 def test_a_sample_agrees_with_the_exact_entropy_and_mean_length(level: str) -> None:
-    sample = list(stories(level, 21, count=4000))
+    sample = drawn(level)
     for exact, seen in (
         (entropy(level), [-s.log_probability for s in sample]),
         (mean_words(level), [float(n_words(s.text)) for s in sample]),
@@ -67,7 +67,7 @@ def test_no_story_is_longer_than_the_longest_which_the_grammar_writes(level: str
         length, text = longest(level, measure)
         assert measure(text) == length
         assert log_probability(level, text) > -math.inf
-        assert max(measure(s.text) for s in stories(level, 4, count=2000)) <= length
+        assert max(measure(s.text) for s in drawn(level)[:2000]) <= length
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -81,6 +81,6 @@ def test_the_words_left_out_of_the_search_would_not_have_made_it_longer(level: s
 def test_the_vocabulary_is_what_stories_are_made_of(level: str, least: int, most: int) -> None:
     words = vocabulary(level)
     assert least <= len(words) == len(set(words)) <= most
-    seen = {word for s in stories(level, 8, count=6000) for word in words_of(s.text)}
+    seen = {word for s in drawn(level)[:6000] for word in words_of(s.text)}
     assert seen <= set(words)
     assert level == "full" or seen == set(words)

@@ -8,6 +8,7 @@ import pytest
 
 from pellucid.data.generated.stories import GrammarError, overlap, stories, story
 from pellucid.data.generated.stories.levels import LEVELS, grammar
+from tests.data.small_corpora import drawn
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -33,10 +34,10 @@ def test_the_same_seed_overlaps_with_itself() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_options_are_drawn_as_often_as_the_grammar_says(level: str) -> None:
-    drawn = Counter(option for s in stories(level, 5, count=12_000) for option in s.options)
+    counts = Counter(option for s in drawn(level) for option in s.options)
     tables: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for choice, key, option in grammar(level).options():
-        tables.setdefault((choice, key), []).append((drawn[option], option.probability))
+        tables.setdefault((choice, key), []).append((counts[option], option.probability))
     for where, counted in tables.items():
         total, freedom = sum(count for count, _ in counted), len(counted) - 1
         assert total, f"{where} never happened"

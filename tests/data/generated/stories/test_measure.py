@@ -14,18 +14,19 @@ from pellucid.data.generated.stories import (
     n_words,
     stories,
 )
+from tests.data.small_corpora import drawn
 
 
 @pytest.mark.parametrize("level", ["easy", "full"])
 def test_unigram_lies_above_bigram_and_bigram_above_the_floor(level: str) -> None:
-    sample = list(stories(level, 9, count=3000))
+    sample = drawn(level)[:3000]
     limit, baseline = entropy_floor(sample, [n_words(s.text) for s in sample]), baselines(sample)
     assert baseline.unigram > baseline.bigram + 1 > limit.nats_per_token + 2
 
 
 @pytest.mark.parametrize("level", ["tiny", "easy", "full"])
 def test_the_floor_of_a_sample_is_the_exact_one_within_its_error(level: str) -> None:
-    sample = list(stories(level, 10, count=3000))
+    sample = drawn(level)[:3000]
     limit = entropy_floor(sample, [n_words(s.text) for s in sample])
     exact = entropy(level) / (mean_words(level) + 1)
     assert abs(limit.nats_per_token - exact) < 4 * limit.nats_error < 0.02 * exact
@@ -42,7 +43,7 @@ def test_the_floor_is_the_sum_of_nats_over_the_sum_of_counted_tokens() -> None:
 def test_the_error_of_the_floor_shrinks_with_the_root_of_the_sample() -> None:
     few, many = (
         entropy_floor(sample, [n_words(s.text) for s in sample]).nats_error
-        for sample in (list(stories("easy", 3, count=500)), list(stories("easy", 3, count=8000)))
+        for sample in (drawn("easy")[:500], drawn("easy")[:8000])
     )
     assert 3 < few / many < 5.3
 

@@ -49,9 +49,7 @@ CHECKS: tuple[Check, ...] = (
 ELSEWHERE = {
     "initializations.py": "weights before the first step, not what is computed from them",
     "lora.py": "adapters are merged before a model is verified; a run with them is verified as a run",
-    "device_memory.py": "how much memory is free",
-    "devices.py": "which device computes",
-    "freed_memory.py": "whether freed memory is kept",
+    "device_memory.py": "which device computes, and how much of its memory is free",
     "compile_cache.py": "where compiled code is kept",
     "compiler.py": "which code is compiled: the check `compiled`",
     "recording.py": "what a recording shows",
