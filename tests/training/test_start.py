@@ -135,7 +135,7 @@ def test_what_the_start_has_already_may_be_said_again(tmp_path: Path, text: Path
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("model.context_length=x", "context_length must be a whole number ≥ 1, not 'x'"),
+        ("model.context_length=x", "context_length must be a whole number .*not 'x'"),
         ("model.n_head=3", "d_model=8 does not split into n_head=3"),
     ],
 )
