@@ -7,8 +7,6 @@
 probs[t=1,v=2] = 0.32384: p[t,v] = e^ℓ[t,v] / Σ_v' e^ℓ[t,v'], from logits[t=1,v=2]
 """
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported when it is first used
@@ -43,6 +41,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
     from pellucid.interpretability.look import look
     from pellucid.model import Model, load, save
     from pellucid.reference.tape import Tape
+    from pellucid.report.report import Report
     from pellucid.server.explorer.export import explore
     from pellucid.text.tokenizer import Tokenizer
     from pellucid.training.run import Run
@@ -63,6 +62,7 @@ __all__ = [
     "ModelConfig",
     "PellucidError",
     "RankError",
+    "Report",
     "Request",
     "ResourceError",
     "Run",
@@ -97,7 +97,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "pellucid": ("ops",),
     "pellucid.verification.checks.catalogue": ("verify",),
     "pellucid.verification.checks.itself": ("verify_self",),
     "pellucid.config": ("ModelConfig",),
@@ -108,6 +107,7 @@ _HOMES = {
     "pellucid.generation.settings.sampling": ("Sampling",),
     "pellucid.engine.taps": ("edit", "record"),
     "pellucid.reference.tape": ("Tape",),
+    "pellucid.report.report": ("Report",),
     "pellucid.verification.compare": ("compare",),
     "pellucid.verbs": ("explain",),
     "pellucid.interpretability.look": ("look",),
@@ -145,15 +145,3 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """Lists the public names, for `dir(pellucid)` and Tab."""
     return [*__all__, "__version__"]
-
-
-class _Package(ModuleType):
-    """Keeps `pellucid.explain` the function: importing a module of the folder explain/ would bind the folder
-    to that name."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name != "explain" or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

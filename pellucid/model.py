@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -344,7 +344,7 @@ class Model:
 
         return decode()
 
-    def decode(self, ids: Any) -> str:
+    def decode(self, ids: "Sequence[int] | Array | Tensor") -> str:
         """Returns the text of token ids, in a list or an array.
 
         >>> import pellucid
@@ -376,7 +376,7 @@ class Model:
 
     # ---- the fast engine
 
-    def logits(self, prompt: Any) -> "Tensor":
+    def logits(self, prompt: "Prompt | Sequence[Prompt] | Array | Tensor") -> "Tensor":
         """Returns the logits [T V] of a text or a list of ids, or [B T V] of several: NaN after the end of
         the shorter ones.
 
@@ -482,6 +482,10 @@ class Model:
 
 
 attach(Model, VERBS)
+AnyModel = Model | str | os.PathLike[str]
+"""A model, or the name or path of one, which is then opened."""
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A path, or several."""
 
 
 def load(

@@ -10,8 +10,6 @@ from pellucid.base.errors import UsageError
 from pellucid.base.names import asks_for_heads
 from pellucid.explanation import derive
 from pellucid.explanation.derive import Derivation, check_limits
-from pellucid.explanation.example_command import propose_command
-from pellucid.explanation.table import Slice
 from pellucid.explanation.trace import Trace
 from pellucid.explanation.tracing import read_trace, trace
 from pellucid.formats.resolve import is_run, resolve
@@ -20,6 +18,7 @@ from pellucid.text.prompts import Prompt
 
 if TYPE_CHECKING:
     from pellucid.explanation.shapes import Shapes
+    from pellucid.explanation.table import Slice
     from pellucid.generation.ledger.explain_token import TokenNumber
     from pellucid.generation.ledger.ledger import Ledger
     from pellucid.verification.runs.explain_run import RunNames, RunNumber
@@ -196,4 +195,6 @@ def _shapes(
             f"{name} is a config-only preset, so there are no numbers to explain: `pellucid explain {name}` "
             'shows its parameters and cost, `pellucid explain abcd "A B"` numbers.'
         )
+    from pellucid.explanation.example_command import propose_command
+
     raise UsageError(f"{name} needs a prompt, for example: {propose_command('explain', model)}")

@@ -27,8 +27,7 @@ from server_page import server_page
 
 from pellucid.base import names as glossary_names
 from pellucid.base.names import LETTERS, PARAMETERS_AND_VALUES, Name
-from pellucid.cli.app import EXIT_CODES, command_tree, leaf_commands
-from pellucid.cli.examples import EXAMPLES
+from pellucid.cli.app import EXAMPLES, EXIT_CODES, command_tree, leaf_commands
 from pellucid.config import ModelConfig
 from pellucid.explanation.formula import build_formula
 from pellucid.explanation.trace import Trace

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,7 @@ CLASSES = [
     "Engine",
     "Model",
     "ModelConfig",
+    "Report",
     "Request",
     "Run",
     "Sampling",
@@ -59,7 +61,7 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_each_public_name_is_the_thing_of_that_name_whatever_was_imported_before() -> None:
-    """Importing pellucid.explanation.derive must not bind the folder explain/ to `pellucid.explain`."""
+    """No folder of the package has the name of a function, which its first import would replace."""
     import pellucid.explanation.derive
     import pellucid.verbs
 
@@ -78,7 +80,9 @@ def test_every_public_name_is_imported_for_type_checkers_from_where_it_is() -> N
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert listed == {name: home for home, names in pellucid._HOMES.items() for name in names}
+    assert listed == {"ops": "pellucid"} | {
+        name: home for home, names in pellucid._HOMES.items() for name in names
+    }
     assert sorted(listed) == pellucid.__all__
     assert source.with_name("py.typed").exists()
 
@@ -94,6 +98,34 @@ def test_every_parameter_of_a_public_function_is_typed(name: str) -> None:
     signature = inspect.signature(getattr(pellucid, name))
     untyped = [entry.name for entry in signature.parameters.values() if entry.annotation is entry.empty]
     assert not untyped and signature.return_annotation is not signature.empty
+
+
+LOOSE = {
+    ("chat", "return"),
+    ("explain", "run"),
+    ("explore", "run"),
+    ("generate", "prompt"),
+    ("generate", "return"),
+    ("look", "settings"),
+    ("train", "overrides"),
+}
+"""What is of any type: settings by their names, and what the overloads of a function say."""
+
+
+def test_nothing_public_is_of_any_type_where_a_type_exists() -> None:
+    found = set()
+    for name in FUNCTIONS:
+        signature = inspect.signature(getattr(pellucid, name))
+        types = {entry.name: entry.annotation for entry in signature.parameters.values()}
+        types["return"] = signature.return_annotation
+        found |= {(name, parameter) for parameter, kind in types.items() if kind in (Any, "Any")}
+    assert found == LOOSE
+
+
+def test_save_has_the_signature_of_its_method() -> None:
+    """The other verbs are their methods: `tests/model/test_model_names.py`."""
+    method, function = (inspect.signature(owner.save) for owner in (pellucid.Model, pellucid))
+    assert list(method.parameters.values())[1:] == list(function.parameters.values())[1:]
 
 
 def test_ops_are_the_operations_that_have_a_gradient() -> None:

@@ -2,14 +2,12 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import typer
 import typer.main
-
-from pellucid.cli.examples import EXAMPLES
 
 EXIT_CODES = {
     0: "the command did what was asked",
@@ -23,18 +21,14 @@ EXIT_CODES = {
 
 
 class ListedCommand(NamedTuple):
-    """Where a command is, and how the help of all commands shows it."""
+    """How the help of all commands shows a command, and where it is if not under its own name."""
 
-    module: str
-    function: str
-    """Its function, or the `typer.Typer` of a group."""
     panel: str
     line: str
     """What it does, in at most 60 characters."""
-
-    def load(self) -> Any:
-        """Returns the function or group; its module is imported only where it is run or shown."""
-        return getattr(import_module(f"pellucid.cli.{self.module}"), self.function)
+    module: str = ""
+    function: str = ""
+    """Its function, or the `typer.Typer` of a group."""
 
 
 FIRST = (
@@ -47,57 +41,132 @@ SHORT_EXIT_CODES = (
     "Exit codes: 0 done, 1 a check failed, 2 a wrong request, 3 a resource failed, 129, 130, 143 a signal."
 )
 COMMANDS = {
-    "get": ListedCommand("get", "get", "Models", "Download a model into the library, complete and verified"),
+    "get": ListedCommand(
+        "Models", "Download a model into the library, complete and verified", module="library"
+    ),
     "list": ListedCommand(
-        "models", "list_models", "Models", "List models: the library, what `get` knows, presets"
+        "Models",
+        "List models: the library, what `get` knows, presets",
+        module="library",
+        function="list_models",
     ),
-    "inspect": ListedCommand(
-        "inspect", "inspect", "Models", "Print a model's conventions, and what a wrong one costs"
-    ),
-    "choices": ListedCommand(
-        "choices", "choices", "Models", "List every choice of a model, with formula and source"
-    ),
-    "export": ListedCommand(
-        "export", "export", "Models", "Write a model for others: Hugging Face, GGUF, our own"
-    ),
+    "inspect": ListedCommand("Models", "Print a model's conventions, and what a wrong one costs"),
+    "choices": ListedCommand("Models", "List every choice of a model, with formula and source"),
+    "export": ListedCommand("Models", "Write a model for others: Hugging Face, GGUF, our own"),
     "import": ListedCommand(
-        "import_", "import_", "Models", "Convert weights in pickles to safetensors, safely"
+        "Models", "Convert weights in pickles to safetensors, safely", module="export", function="import_"
     ),
-    "quantize": ListedCommand(
-        "quantize", "quantize", "Models", "Quantize weights to 8 or 4 bits, and print the bill"
-    ),
-    "generate": ListedCommand(
-        "generate", "generate", "Use", "Continue texts; with a ledger, say why each token"
-    ),
-    "chat": ListedCommand("chat", "chat", "Use", "Talk with a model, by its own chat template"),
-    "serve": ListedCommand("serve", "serve", "Use", "Serve a model over HTTP with OpenAI's API"),
-    "explain": ListedCommand(
-        "explain", "explain", "See", "Show where a number came from, down to the weights"
-    ),
-    "explore": ListedCommand(
-        "explore", "explore", "See", "Open a run in the browser, where every number opens"
-    ),
-    "look": ListedCommand("look", "look", "See", "Show what happens inside a model as it reads"),
-    "trace": ListedCommand("trace", "trace", "See", "Run the specification, and keep every number"),
-    "replay": ListedCommand("replay", "replay", "See", "Recompute every number of a trace or ledger file"),
-    "verify": ListedCommand("verify", "verify", "Check", "Say whether a model's numbers can be trusted"),
-    "compare": ListedCommand(
-        "compare", "compare", "Check", "Find where two models differ: noise, or which bug"
-    ),
-    "evaluate": ListedCommand("evaluate", "evaluate", "Measure", "Measure how well models predict texts"),
-    "calibrate": ListedCommand(
-        "calibrate", "calibrate", "Measure", "Measure whether to believe a model's probabilities"
-    ),
-    "train": ListedCommand("train", "train", "Train", "Train a model on your own texts, or by a recipe"),
-    "runs": ListedCommand("runs", "runs", "Train", "List runs, and how each stands"),
-    "plot": ListedCommand("plot", "plot", "Train", "Draw the curves of runs, one over the other"),
-    "data": ListedCommand("data", "app", "Train", "Encode texts into token files, and show them"),
-    "tokenizer": ListedCommand("tokenizer", "app", "Train", "Train, compare and explain tokenizers"),
-    "learn": ListedCommand("learn", "learn", "Learn", "Read a lesson whose numbers come from a run"),
-    "sheet": ListedCommand("sheet", "sheet", "Learn", "Make a worksheet to do by hand, from a run"),
-    "mark": ListedCommand("mark", "mark", "Learn", "Mark a worksheet, each step from your own numbers"),
+    "quantize": ListedCommand("Models", "Quantize weights to 8 or 4 bits, and print the bill"),
+    "generate": ListedCommand("Use", "Continue texts; with a ledger, say why each token"),
+    "chat": ListedCommand("Use", "Talk with a model, by its own chat template"),
+    "serve": ListedCommand("Use", "Serve a model over HTTP with OpenAI's API"),
+    "explain": ListedCommand("See", "Show where a number came from, down to the weights"),
+    "explore": ListedCommand("See", "Open a run in the browser, where every number opens"),
+    "look": ListedCommand("See", "Show what happens inside a model as it reads"),
+    "trace": ListedCommand("See", "Run the specification, and keep every number"),
+    "replay": ListedCommand("See", "Recompute every number of a trace or ledger file"),
+    "verify": ListedCommand("Check", "Say whether a model's numbers can be trusted"),
+    "compare": ListedCommand("Check", "Find where two models differ: noise, or which bug"),
+    "evaluate": ListedCommand("Measure", "Measure how well models predict texts"),
+    "calibrate": ListedCommand("Measure", "Measure whether to believe a model's probabilities"),
+    "train": ListedCommand("Train", "Train a model on your own texts, or by a recipe"),
+    "runs": ListedCommand("Train", "List runs, and how each stands"),
+    "plot": ListedCommand("Train", "Draw the curves of runs, one over the other"),
+    "data": ListedCommand("Train", "Encode texts into token files, and show them", function="app"),
+    "tokenizer": ListedCommand("Train", "Train, compare and explain tokenizers", function="app"),
+    "learn": ListedCommand("Learn", "Read a lesson whose numbers come from a run"),
+    "sheet": ListedCommand("Learn", "Make a worksheet to do by hand, from a run"),
+    "mark": ListedCommand("Learn", "Mark a worksheet, each step from your own numbers"),
 }
 """In the order of the help: models, what one does with them, and what one learns."""
+EXAMPLES = {
+    "get": ("pellucid get smollm2", "pellucid get hf:HuggingFaceTB/SmolLM2-135M"),
+    "list": ("pellucid list", "pellucid list --json"),
+    "inspect": ("pellucid inspect smollm2-135m", "pellucid inspect runs/a/model --probe"),
+    "choices": ("pellucid choices masks", "pellucid choices rope_yarn"),
+    "train": ("pellucid train my.txt --minutes 10 out=runs/a", "pellucid train task:copy --dry-run"),
+    "generate": (
+        'pellucid generate runs/a "Once upon a time" --max-new-tokens 20',
+        'pellucid generate abcd "A B" --temperature 1 --seed 0 --ledger --ledger-file ledger.json',
+    ),
+    "chat": ("pellucid chat smollm2", 'pellucid chat smollm2 --system "Answer in one sentence."'),
+    "serve": ("pellucid serve smollm2", "pellucid serve runs/a --port 0 --name my-model --slots 8"),
+    "evaluate": (
+        "pellucid evaluate runs/a my.txt --split paragraph",
+        "pellucid evaluate runs/a my.txt --against smollm2 --limit 2kB -o evaluation.json",
+    ),
+    "calibrate": (
+        "pellucid calibrate runs/a my.txt --split paragraph -o calibration.html",
+        "pellucid calibrate runs/a my.txt --quantize Q4_0 --temperatures 0.7,1.5 --trace calibration.json",
+    ),
+    "quantize": (
+        "pellucid quantize runs/a --bits 8 -o my-int8",
+        "pellucid quantize runs/a --bits 4 --keep embed.weight --bill --on my.txt --tokens 200",
+    ),
+    "explain": (
+        'pellucid explain abcd "A B" --at "probs[t=1,v=2]" --depth 2',
+        "pellucid explain ledger.json --token 7",
+    ),
+    "explore": (
+        'pellucid explore smollm2 "The cat sat on"',
+        'pellucid explore abcd "A B" --target C --update sgd --export ab.html',
+    ),
+    "trace": (
+        'pellucid trace abcd "A B" -o ab.json',
+        'pellucid trace abcd "A B" --target C --update adamw --lr 0.1 -o abc.json',
+    ),
+    "look": (
+        'pellucid look abcd "A B" --token C --against A',
+        'pellucid look abcd "A B" --show attribution,search --path reference -o look.html',
+    ),
+    "learn": ("pellucid learn", "pellucid learn 13 --answers"),
+    "replay": ("pellucid replay ab.json", "pellucid replay ledger.json --model abcd"),
+    "sheet": (
+        "pellucid sheet lesson-13 -o lesson-13.html",
+        'pellucid sheet abcd "A B" --target C --focus "d.unembed.weight" --boxes 60 -o ab.md',
+    ),
+    "runs": ("pellucid runs", "pellucid runs runs/a --json"),
+    "plot": ("pellucid plot runs/a", "pellucid plot runs/a -o a.html"),
+    "mark": ("pellucid mark answered.md", "pellucid mark answered.md --hint 1"),
+    "verify": ("pellucid verify abcd --quick --json", "pellucid verify --self"),
+    "compare": ('pellucid compare abcd abcd "A B"', "pellucid compare abc.json ab.json"),
+    "export": (
+        "pellucid export runs/a --to pellucid -o my-model",
+        "pellucid export runs/a --to pellucid --dtype bfloat16 -o my-small-model",
+    ),
+    "import": (
+        "pellucid import checkpoint/ -o imported",
+        "pellucid import checkpoint/pytorch_model.bin --dtype bfloat16 -o imported-bfloat16",
+    ),
+    "tokenizer train": (
+        "pellucid tokenizer train my.txt --vocab-size 300 -o my-tokenizer",
+        "pellucid tokenizer train my.txt --kind characters -o my-characters",
+    ),
+    "tokenizer encode": (
+        'pellucid tokenizer encode my-tokenizer "Once upon a time"',
+        'pellucid tokenizer encode my-tokenizer "Once upon a time" --json',
+    ),
+    "tokenizer decode": (
+        "pellucid tokenizer decode my-tokenizer 79 110 99 101",
+        'pellucid tokenizer encode my-tokenizer "Once" | pellucid tokenizer decode my-tokenizer',
+    ),
+    "tokenizer explain": (
+        'pellucid tokenizer explain my-tokenizer "Once upon a time"',
+        'pellucid tokenizer explain my-tokenizer "Once upon a time" --words 2',
+    ),
+    "tokenizer compare": (
+        "pellucid tokenizer compare my-tokenizer bytes --on my.txt stories:tiny",
+        "pellucid tokenizer compare my-tokenizer bytes --on my.txt --d-model 256 -o tokenizers.html",
+    ),
+    "data prepare": (
+        "pellucid data prepare my.txt --tokenizer my-tokenizer -o my-tokens",
+        "pellucid data prepare my.txt --tokenizer my-tokenizer --split line --validation 0.1 -o my-lines",
+    ),
+    "data show": ("pellucid data show my-tokens", "pellucid data show stories:easy --samples 1"),
+}
+"""Two examples for every command, printed in its help and on docs/commands.md; a test runs them all.
+
+`my.txt` is any text, `runs/a` a run that the examples of `train` made, `answered.md` a sheet with answers."""
 
 
 def command_tree(first: str = "") -> Any:
@@ -105,16 +174,6 @@ def command_tree(first: str = "") -> Any:
 
     Where `first`, the first argument, names a command, the parser has that command only."""
     names = [first] if first in COMMANDS else [*COMMANDS]
-    tree: Any = typer.main.get_command(make_app(names))
-    tree.commands = {name: tree.commands[name] for name in names}
-    for name, command in leaf_commands(tree):
-        command.epilog = "\n\n".join(["Examples:", *EXAMPLES[name]])
-    _escape_markup(tree)
-    return tree
-
-
-def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Returns the command line with the commands of these names."""
     app = typer.Typer(
         name="pellucid",
         help="A language-model workbench in which every number can be seen, checked and reproduced.",
@@ -127,12 +186,17 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_root)  # with a callback, a command line of one command has its name as well
     for name in names:
         known = COMMANDS[name]
-        command = known.load()
+        command = getattr(import_module(f"pellucid.cli.{known.module or name}"), known.function or name)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, short_help=known.line, rich_help_panel=known.panel)
         else:
             app.command(name, short_help=known.line, rich_help_panel=known.panel)(command)
-    return app
+    tree: Any = typer.main.get_command(app)
+    tree.commands = {name: tree.commands[name] for name in names}
+    for name, command in leaf_commands(tree):
+        command.epilog = "\n\n".join(["Examples:", *EXAMPLES[name]])
+    _escape_markup(tree)
+    return tree
 
 
 def leaf_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,73 +1,76 @@
 """`pellucid calibrate`: whether to believe a model's probabilities, and the temperature that fits them."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pellucid.base.errors import UsageError
-from pellucid.cli.bar import rate_bar
+from pellucid.cli.console import rate_bar
 from pellucid.cli.options import (
     Against,
     DataSources,
-    Device,
-    Dtype,
     Force,
     Json,
     Limit,
     ModelName,
+    ModelOptions,
+    Options,
     SplitRule,
     Stride,
-    Weights,
     Window,
+    with_options,
 )
+from pellucid.cli.terminal import count_columns, print_report
 
 
-def calibrate(
-    model: ModelName,
-    data: DataSources,
-    against: Against = None,
+@dataclass(frozen=True)
+class CalibrateOptions(Options):
+    """The arguments of `pellucid.calibrate` that are options of the same names."""
+
+    against: Against = None
     quantize: Annotated[
         list[str] | None,
         typer.Option(
             help="Also with the weights rounded to a type of GGUF: Q8_0, Q4_0 or F16; repeatable.",
             metavar="TYPE",
         ),
-    ] = None,
+    ] = None
     checkpoints: Annotated[
         bool, typer.Option("--checkpoints", help="Also each checkpoint that the model's run keeps.")
-    ] = False,
+    ] = False
     temperatures: Annotated[
         str | None, typer.Option(help="Also at these temperatures: 0.7,1.5.", metavar="T,T,…")
-    ] = None,
+    ] = None
     vector: Annotated[
         bool,
         typer.Option("--vector", help="Also fit a factor and a shift for each token; takes much longer."),
-    ] = False,
-    bins: Annotated[int, typer.Option(help="Bins of confidence.", min=1, max=1000)] = 15,
+    ] = False
+    bins: Annotated[int, typer.Option(help="Bins of confidence.", min=1, max=1000)] = 15
     fit_share: Annotated[
         float,
         typer.Option(help="The share of the documents to fit on; the others are measured.", min=0, max=1),
-    ] = 0.5,
+    ] = 0.5
     max_targets: Annotated[
         int,
         typer.Option(
             help="At most this many targets, whose hidden states are held in memory.", min=1, max=10**9
         ),
-    ] = 10_000,
-    window: Window = None,
-    stride: Stride = None,
-    split: SplitRule = "file",
-    limit: Limit = None,
+    ] = 10_000
+    window: Window = None
+    stride: Stride = None
+    split: SplitRule = "file"
+    limit: Limit = None
     seed: Annotated[
         int, typer.Option(help="Seed of the parts and of the bootstrap.", min=0, max=2**63 - 1)
-    ] = 0,
+    ] = 0
     save: Annotated[
         bool,
         typer.Option(
             "--save", help="Write the fitted temperature into the model's folder, as its generation setting."
         ),
-    ] = False,
+    ] = False
     output: Annotated[
         list[Path] | None,
         typer.Option(
@@ -76,18 +79,24 @@ def calibrate(
             help="Write FILE.json, with every number, or a picture, FILE.html, .svg or .png; repeatable.",
             metavar="FILE",
         ),
-    ] = None,
+    ] = None
     trace: Annotated[
         Path | None,
         typer.Option(
             help='Write the steps of every number, for `pellucid explain FILE.json --at "bins.gap[3]"`.',
             metavar="FILE",
         ),
-    ] = None,
-    force: Force = False,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    weights: Weights = None,
+    ] = None
+    force: Force = False
+
+
+@with_options
+def calibrate(
+    model: ModelName,
+    data: DataSources,
+    *,
+    options: CalibrateOptions,
+    engine: ModelOptions,
     json: Json = False,
 ) -> None:
     """Measure whether to believe a model's probabilities: the expected calibration error with its bins, the
@@ -98,43 +107,19 @@ def calibrate(
     """
     from pellucid.engine.device_memory import keep_freed_memory
     from pellucid.evaluation.calibration.calibrate import calibrate
-    from pellucid.model import load
 
     keep_freed_memory()
-    values = _read_temperatures(temperatures)
-    found = load(model, device=device, dtype=dtype, weights=weights)
+    given = options.to_arguments() | {"temperatures": _read_temperatures(options.temperatures)}
+    found = engine.open(model)
     with rate_bar() as bar:
         report = calibrate(
             found,
             data,
-            against=against or [],
-            quantize=quantize or [],
-            checkpoints=checkpoints,
-            temperatures=values,
-            vector=vector,
-            curve=json or bool(output),
-            bins=bins,
-            fit_share=fit_share,
-            max_targets=max_targets,
-            window=window,
-            stride=stride,
-            split=split,
-            limit=limit,
-            seed=seed,
-            save=save,
-            output=output or [],
-            trace=trace,
-            force=force,
+            **given,
+            curve=json or bool(options.output),
             progress=bar,
         )
-    if json:
-        from pellucid.evaluation.calibration.calibration_file import format_json
-
-        print(format_json(report.to_data()), end="")
-    else:
-        from shutil import get_terminal_size
-
-        print(*report.lines(min(get_terminal_size((80, 24)).columns, 120)), sep="\n")
+    print_report(report.report(), json, count_columns(0, 120))
     if report.is_interrupted:
         raise typer.Exit(130)
 

@@ -5,14 +5,13 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Cache, DecodedWeights, Device, Dtype, ModelName, choose_weights
-from pellucid.cli.sampling_options import GivenSampling, with_sampling
+from pellucid.cli.options import DecodingOptions, ModelName, with_options
+from pellucid.cli.sampling_options import GivenSampling
 
 
-@with_sampling
+@with_options
 def chat(
     model: ModelName,
-    sampling: GivenSampling,
     system: Annotated[
         str | None, typer.Option(help="The system message, which stays in the context.", metavar="TEXT")
     ] = None,
@@ -23,10 +22,9 @@ def chat(
             metavar="FILE",
         ),
     ] = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    weights: DecodedWeights = None,
-    cache: Cache = None,
+    *,
+    engine: DecodingOptions,
+    sampling: GivenSampling,
 ) -> None:
     """Talk with a model, by its own chat template; /help lists the commands.
 
@@ -36,12 +34,11 @@ def chat(
     from pellucid.cli.chat_screen import ChatScreen
     from pellucid.generation.conversation import Conversation, resolve_chat_sampling
     from pellucid.generation.settings.token_names import resolve_tokens
-    from pellucid.model import load as open_model
 
-    found = open_model(model, device=device, dtype=dtype, weights=choose_weights(weights, device, dtype))
+    found = engine.open(model)
     given = resolve_tokens(found.pretrained.tokenizer, sampling.settings)
     settings, origins = resolve_chat_sampling(found, sampling.preset, given)
-    with Conversation(found, None, settings, cache=cache) as conversation:
+    with Conversation(found, None, settings, cache=engine.cache) as conversation:
         screen = ChatScreen(conversation)
         if load is not None:
             screen.load(load)

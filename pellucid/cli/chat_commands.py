@@ -1,11 +1,17 @@
-"""The commands of a chat: /reset, /undo, /set … Each is one function of the screen and its argument."""
+r'''The input of a chat: messages, and commands, /reset, /undo, /set …
+
+A line is a message. A line that ends in \ goes on in the next one; """ opens a message of several lines,
+which the next """ closes. A line that begins with / is a command, and one that begins with // a message that
+begins with /.
+Each command is one function of the screen and its argument.
+'''
 
 import os
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pellucid.base.columns import shorten
 from pellucid.base.errors import UsageError, did_you_mean, show
@@ -14,7 +20,7 @@ from pellucid.base.formatting import pluralize
 if TYPE_CHECKING:
     from pellucid.cli.chat_screen import ChatScreen
 
-FORCE = "--force"
+FORCE, QUOTES = "--force", '"""'
 
 
 @dataclass(frozen=True)
@@ -197,3 +203,54 @@ def _read_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0):
         raise UsageError(f"{show(text)} is not the number of a token: they are counted from 1.")
     return int(text)
+
+
+# ---- messages and commands from lines
+
+
+class ChatInput(NamedTuple):
+    """What was entered: a message, or a command with its argument."""
+
+    text: str
+    command: str | None = None
+
+
+def read_input(read_line: Callable[[bool], str]) -> ChatInput:
+    """Returns the next message or command; `read_line` is given whether a line continues a message.
+
+    >>> read_input(lambda goes_on: "//etc"), read_input(lambda goes_on: "/set n=1")
+    (ChatInput(text='/etc', command=None), ChatInput(text='n=1', command='set'))
+    """
+    line = read_line(False)
+    if line.lstrip().startswith(QUOTES):
+        return ChatInput(_read_block(line.lstrip().removeprefix(QUOTES), read_line))
+    text = _read_continued(line, read_line)
+    if text.startswith("//"):
+        return ChatInput(text[1:])
+    if text.startswith("/"):
+        name, _, argument = text[1:].partition(" ")
+        return ChatInput(argument.strip(), name.strip())
+    return ChatInput(text)
+
+
+def _read_block(line: str, read_line: Callable[[bool], str]) -> str:
+    """Returns the lines up to closing quotes, or to the end of the input."""
+    lines = [line]
+    while not lines[-1].rstrip().endswith(QUOTES):
+        try:
+            lines += read_line(True).split("\n")
+        except EOFError:
+            return "\n".join(lines).strip("\n")
+    lines[-1] = lines[-1].rstrip().removesuffix(QUOTES)
+    return "\n".join(lines).strip("\n")
+
+
+def _read_continued(line: str, read_line: Callable[[bool], str]) -> str:
+    lines = [line]
+    while lines[-1].endswith("\\"):
+        lines[-1] = lines[-1][:-1]
+        try:
+            lines.append(read_line(True))
+        except EOFError:
+            break
+    return "\n".join(lines)

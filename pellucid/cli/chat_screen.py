@@ -5,19 +5,20 @@ each line is a message, the answers alone go to standard output, and a mistake e
 """
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+
 from pellucid.base.errors import PellucidError
 from pellucid.base.formatting import escape_controls, format_count, pluralize
-from pellucid.cli.chat_commands import complete_input, run_command
-from pellucid.cli.chat_input import ChatInput, read_input
+from pellucid.cli.chat_commands import ChatInput, complete_input, read_input, run_command
 from pellucid.cli.console import Console
 from pellucid.cli.line_editor import LineEditor
-from pellucid.cli.terminal import exact_output, print_error
-from pellucid.cli.word_wrap import WordWrap
+from pellucid.cli.terminal import exact_output, note, print_error
 from pellucid.evaluation.quantization.quantize import describe_cost
 from pellucid.formats.pretrained import parameter_count
 
@@ -28,6 +29,7 @@ PROMPT, MORE = "> ", ". "
 ORIGINS = {"model": "the model's own", "given": "options"}
 WIDEST = 100
 """Columns of a line of text, at most."""
+_PARTS = re.compile(r"\n|[^\S\n]+|\S+")
 
 
 class ChatScreen:
@@ -197,7 +199,7 @@ class ChatScreen:
         if self.is_interactive:
             self._print_wrapped(text, "dim")
         else:
-            print(text, file=sys.stderr)
+            note(text)
 
     def show(self, text: str) -> None:
         """Prints what a command was asked for."""
@@ -278,7 +280,7 @@ class ChatScreen:
 
     def explain(self, number: int, at: str | None) -> None:
         """Prints where the probability of a token came from, or another number behind it."""
-        from pellucid.explanation.more import More
+        from pellucid.explanation.trace import More
 
         found = self.conversation.explain(number, at, say=self.note)
         here, shell = f"/explain {number} ", f"pellucid explain LEDGER.json --token {number} "
@@ -311,3 +313,60 @@ def _silent_keys() -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+class WordWrap:
+    """Breaks a text that comes in pieces into lines of at most `width` columns.
+
+    A word is held back until it ends, one token as a rule, so that it can be put on the next line; a word
+    that is longer than a line is broken. Spaces at the beginning of a line stay, as code needs them.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = max(width, 1)
+        self._column = 0
+        self._space = self._word = ""
+
+    def feed(self, piece: str) -> str:
+        """Returns what can be written now."""
+        return "".join(self._take(part) for part in _PARTS.findall(piece.replace("\t", "    ")))
+
+    def end(self) -> str:
+        """Returns what was held back, without spaces at the end."""
+        text = self._put_word()
+        self._space = ""
+        return text
+
+    def _take(self, part: str) -> str:
+        if not part.isspace():
+            self._word += part
+            return self._put_long_word()
+        text = self._put_word()
+        if part == "\n":
+            self._column, self._space = 0, ""
+            return f"{text}\n"
+        self._space += part
+        return text
+
+    def _put_word(self) -> str:
+        """Returns the space and the word that were held back, or a line break and the word."""
+        word, self._word = self._word, ""
+        if not word:
+            return ""
+        space, self._space = self._space, ""
+        if self._column + cell_len(space + word) > self.width:
+            space, self._column = "\n" * bool(self._column), 0
+        self._column += cell_len(word) + cell_len(space.strip("\n"))
+        return f"{space}{word}"
+
+    def _put_long_word(self) -> str:
+        """Returns the whole lines of a word that no line holds."""
+        text = ""
+        while cell_len(self._word) > self.width:
+            cut = 1
+            while cell_len(self._word[: cut + 1]) <= self.width:
+                cut += 1
+            rest, self._word = self._word[cut:], self._word[:cut]
+            text += f"{self._put_word()}\n"
+            self._column, self._word = 0, rest
+        return text

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pellucid.cli.options import Json
+from pellucid.cli.terminal import count_columns, print_json
 
 if TYPE_CHECKING:
     from pellucid.cli.console import Console
@@ -26,8 +27,6 @@ def choices(
     json: Json = False,
 ) -> None:
     """List every choice of a model with its source; of one, also its formula, cost and picture."""
-    import shutil
-
     from pellucid.cli.console import Console
     from pellucid.explanation.choices import describe_choice, families, find_choices
 
@@ -37,11 +36,9 @@ def choices(
         else [(family, choice) for family in families() for choice in family.choices]
     )
     if json:
-        from json import dumps
-
-        print(dumps([describe_choice(*pair) for pair in asked], ensure_ascii=False, indent=1))
+        print_json([describe_choice(*pair) for pair in asked])
         return
-    console = Console(highlight=False, width=min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH))
+    console = Console(highlight=False, width=count_columns(0, WIDTH, WIDTH))
     if name:
         for pair in asked:
             _print_details(console, *pair)

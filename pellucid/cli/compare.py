@@ -1,21 +1,20 @@
 """`pellucid compare`: two runs, or the arrays of another program against a model; noise or bug."""
 
-import sys
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Json, OptionalPrompt, Target, Weights
+from pellucid.cli.options import Json, OptionalPrompt, Options, Target, Weights, with_options
+from pellucid.cli.terminal import note, print_json
 
 
-def compare(
-    a: Annotated[str, typer.Argument(help="Ours: a trace file (.json) or a model.", metavar="A")],
-    b: Annotated[
-        str, typer.Argument(help="Theirs: a trace, a model, or arrays (.npz, .safetensors).", metavar="B")
-    ],
-    prompt: OptionalPrompt = None,
-    target: Target = None,
-    weights: Weights = None,
+@dataclass(frozen=True)
+class CompareOptions(Options):
+    """The arguments of `pellucid.compare` that are options of the same names."""
+
+    target: Target = None
+    weights: Weights = None
     names: Annotated[
         str | None,
         typer.Option(
@@ -23,23 +22,34 @@ def compare(
             '"h.{l}.attn.q" = "blocks.{l}.attn.q".',
             metavar="TABLE",
         ),
-    ] = None,
+    ] = None
     dtype: Annotated[
         str | None,
         typer.Option(help="The type their run computed in; else that of their arrays.", metavar="TYPE"),
-    ] = None,
+    ] = None
     layout: Annotated[
         str | None,
         typer.Option(
             help="How theirs orders the channels of q and k: halves (Hugging Face) or pairs (GGUF).",
             metavar="LAYOUT",
         ),
-    ] = None,
-    only: Annotated[str, typer.Option(help="Judge only values whose names match.", metavar="PATTERN")] = "*",
+    ] = None
+    only: Annotated[str, typer.Option(help="Judge only values whose names match.", metavar="PATTERN")] = "*"
     tolerance: Annotated[
         float | None,
         typer.Option(help="What counts as equal, relative to the largest entry.", min=0, max=1000),
-    ] = None,
+    ] = None
+
+
+@with_options
+def compare(
+    a: Annotated[str, typer.Argument(help="Ours: a trace file (.json) or a model.", metavar="A")],
+    b: Annotated[
+        str, typer.Argument(help="Theirs: a trace, a model, or arrays (.npz, .safetensors).", metavar="B")
+    ],
+    prompt: OptionalPrompt = None,
+    *,
+    options: CompareOptions,
     json: Json = False,
 ) -> None:
     """Is this number right? Each value of B, recomputed from B's own numbers by A's program.
@@ -51,24 +61,11 @@ def compare(
     """
     from pellucid.verification.compare import compare
 
-    report = compare(
-        a,
-        b,
-        prompt,
-        target=target,
-        weights=weights,
-        names=names,
-        dtype=dtype,
-        layout=layout,
-        only=only,
-        tolerance=tolerance,
-    )
+    report = compare(a, b, prompt, **options.to_arguments())
     if report.note:
-        print(report.note, file=sys.stderr)
+        note(report.note)
     if json:
-        from json import dumps
-
-        print(dumps(report.to_data(), ensure_ascii=False, indent=1))
+        print_json(report.to_data())
     else:
         print(report)
     if not report:

@@ -10,6 +10,7 @@ import typer
 
 from pellucid.base.formatting import pluralize
 from pellucid.cli.options import Field, OnBadFile, OutputFolder, ReplaceErrors, Sources, bad_file_choice
+from pellucid.cli.terminal import note
 
 if TYPE_CHECKING:
     from pellucid.data.prepare import EncodingProgress
@@ -161,19 +162,9 @@ def _progress() -> Iterator[Report]:
 
 @contextmanager
 def _bar() -> Iterator[Report]:
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from pellucid.cli.console import open_bar
 
-    from pellucid.cli.console import Console
-
-    columns = (
-        BarColumn(),
-        DownloadColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    with Bar(*columns, console=Console(stderr=True)) as bar:
+    with open_bar("Bar", "Download", "{task.fields[rate]}", "TimeElapsed", "{task.fields[left]}") as bar:
         task = bar.add_task("", total=None, rate="", left="")
 
         def report(now: "EncodingProgress") -> None:
@@ -198,7 +189,7 @@ def _lines(every: float = 10.0) -> Report:
                 _rate(now),
                 _time_left(now),
             ]
-            print(", ".join(filter(None, words)), file=sys.stderr, flush=True)
+            note(", ".join(filter(None, words)))
 
     return report
 

@@ -1,32 +1,34 @@
 """`pellucid evaluate`: how well models predict texts."""
 
-import shutil
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pellucid.cli.bar import rate_bar
+from pellucid.cli.console import rate_bar
 from pellucid.cli.options import (
     DATA,
     Against,
-    Device,
-    Dtype,
     Force,
     Json,
     Limit,
     ModelName,
+    ModelOptions,
+    Options,
     SplitRule,
     Stride,
-    Weights,
     Window,
+    with_options,
 )
-from pellucid.cli.terminal import print_warnings
+from pellucid.cli.terminal import count_columns, print_report, print_warnings
 
 
-def evaluate(
-    model: ModelName,
-    data: Annotated[list[str] | None, DATA] = None,
+@dataclass(frozen=True)
+class EvaluateOptions(Options):
+    """The arguments of `pellucid.evaluate` that are options of the same names."""
+
     tasks: Annotated[
         list[Path] | None,
         typer.Option(
@@ -34,12 +36,12 @@ def evaluate(
             "which are programs: only those you trust; repeatable.",
             metavar="PATH",
         ),
-    ] = None,
-    against: Against = None,
-    window: Window = None,
-    stride: Stride = None,
-    split: SplitRule = "file",
-    limit: Limit = None,
+    ] = None
+    against: Against = None
+    window: Window = None
+    stride: Stride = None
+    split: SplitRule = "file"
+    limit: Limit = None
     output: Annotated[
         list[Path] | None,
         typer.Option(
@@ -49,15 +51,21 @@ def evaluate(
             "kept beside it: the same command continues after an interruption.",
             metavar="FILE",
         ),
-    ] = None,
-    force: Force = False,
+    ] = None
+    force: Force = False
     samples: Annotated[
         int, typer.Option(help="Samples of the bootstrap, for intervals.", min=1, max=1_000_000)
-    ] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0, max=2**63 - 1)] = 0,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    weights: Weights = None,
+    ] = 1000
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0, max=2**63 - 1)] = 0
+
+
+@with_options
+def evaluate(
+    model: ModelName,
+    data: Annotated[list[str] | None, DATA] = None,
+    *,
+    options: EvaluateOptions,
+    engine: ModelOptions,
     json: Json = False,
 ) -> None:
     """Measure how well a model predicts texts: loss, perplexity, bits per byte and accuracy, with confidence
@@ -69,36 +77,18 @@ def evaluate(
     from pellucid.engine.device_memory import keep_freed_memory
     from pellucid.evaluation.evaluate import evaluate
     from pellucid.evaluation.lm_eval_tasks import TaskCodeWarning
-    from pellucid.model import load
 
     keep_freed_memory()
-    found = load(model, device=device, dtype=dtype, weights=weights)
-    ended = say_when_ended(lambda: f"Interrupted. {_describe_kept(output)}")
+    found = engine.open(model)
+    ended = say_when_ended(lambda: f"Interrupted. {_describe_kept(options.output)}")
     with ended, print_warnings(TaskCodeWarning), rate_bar() as bar:
         evaluation = evaluate(
             found,
             data or [],
-            tasks=tasks or [],
-            against=against or [],
-            window=window,
-            stride=stride,
-            split=split,
-            limit=limit,
-            samples=samples,
-            seed=seed,
-            output=output or [],
-            force=force,
+            **options.to_arguments(),
             progress=lambda now: bar(now.model, now.done, now.total),
         )
-    if json:
-        from pellucid.evaluation.evaluation_file import format_evaluation_json
-
-        print(format_evaluation_json(evaluation), end="")
-        return
-    from pellucid.evaluation.report.text import format_evaluation
-
-    for line in format_evaluation(evaluation, shutil.get_terminal_size().columns):
-        print(line)
+    print_report(evaluation.report(), json, count_columns(0, sys.maxsize))
 
 
 def _describe_kept(output: list[Path] | None) -> str:

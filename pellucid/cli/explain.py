@@ -1,29 +1,15 @@
 """`pellucid explain`: where a number came from."""
 
-import sys
 import time
 from typing import Annotated, Any
 
 import typer
 
-from pellucid.cli.options import (
-    Clip,
-    Digits,
-    Freeze,
-    Json,
-    Only,
-    OptionalPrompts,
-    Rate,
-    Setting,
-    Smoothing,
-    Steps,
-    Targets,
-    Update,
-    Weights,
-    trace_options,
-)
+from pellucid.cli.options import Json, OptionalPrompts, Targets, UpdateOptions, Weights, with_options
+from pellucid.cli.terminal import note, print_json
 
 
+@with_options
 def explain(
     model: Annotated[
         str,
@@ -52,14 +38,8 @@ def explain(
     ] = 6,
     weights: Weights = None,
     target: Targets = None,
-    smoothing: Smoothing = 0.0,
-    update: Update = None,
-    lr: Rate = None,
-    setting: Setting = None,
-    clip: Clip = None,
-    only: Only = None,
-    freeze: Freeze = None,
-    steps: Steps = 1,
+    *,
+    updates: UpdateOptions,
     tokens: Annotated[
         int | None,
         typer.Option(
@@ -67,7 +47,7 @@ def explain(
         ),
     ] = None,
     batch: Annotated[int | None, typer.Option(help="The rows of those tokens.", min=1, max=1_000_000)] = None,
-    digits: Digits = 5,
+    digits: Annotated[int, typer.Option(help="Significant digits.", min=1, max=17)] = 5,
     lines: Annotated[
         int, typer.Option(help="How long the text may be; 0: no limit.", min=0, max=1_000_000)
     ] = 40,
@@ -109,9 +89,10 @@ def explain(
     --token N goes from the probability with which a token was drawn through the samplers to the logits, and
     on into the model.
     """
+    from pellucid.explanation.trace import IN_A_SHELL
     from pellucid.verbs import explain
 
-    found = explain(
+    found: Any = explain(
         model,
         prompts or None,
         at,
@@ -127,16 +108,22 @@ def explain(
         token=token,
         choice=choice,
         ledger_model=ledger_model,
-        say=_say,
-        **trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps),
+        say=note,
+        **updates.make_run(target),
     )
-    _print(found, at, digits, lines if at is None else 0, json)
+    if json:
+        print_json(found.to_data())
+    else:
+        asked = (at or "").partition("[")[0].strip()
+        if at and found.name != asked:
+            print(f"{asked} is another name of {found.name}.")
+        shown, most = list(found.to_lines(digits, IN_A_SHELL)), lines if at is None else 0
+        for line in shown[: most or None]:
+            print(line)
+        if most and len(shown) > most:
+            print(f"… {len(shown) - most} more lines: --lines 0")
     if getattr(found, "is_bug", False):
         raise typer.Exit(1)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class _Progress:
@@ -148,22 +135,4 @@ class _Progress:
     def __call__(self, step: int, last: int) -> None:
         if time.monotonic() - self.last > self.seconds and step < last:
             self.last = time.monotonic()
-            print(f"replaying step {step:,} of {last:,} …", file=sys.stderr, flush=True)
-
-
-def _print(found: Any, at: str | None, digits: int, most: int, json: bool) -> None:
-    from pellucid.explanation.more import IN_A_SHELL
-
-    if json:
-        from json import dumps
-
-        print(dumps(found.to_data(), ensure_ascii=False, indent=1))
-        return
-    asked = (at or "").partition("[")[0].strip()
-    if at and found.name != asked:
-        print(f"{asked} is another name of {found.name}.")
-    lines = list(found.to_lines(digits, IN_A_SHELL))
-    for line in lines[: most or None]:
-        print(line)
-    if most and len(lines) > most:
-        print(f"… {len(lines) - most} more lines: --lines 0")
+            note(f"replaying step {step:,} of {last:,} …")

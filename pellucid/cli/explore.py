@@ -7,7 +7,8 @@ import typer
 
 from pellucid.base.errors import UsageError
 from pellucid.cli.options import Force, OptionalPrompt, Rate, Target, Update, Weights
-from pellucid.cli.server_output import exit_by_signal, say
+from pellucid.cli.signals import exit_by_signal
+from pellucid.cli.terminal import say
 
 
 def explore(
@@ -79,7 +80,7 @@ def _export(
 
     from pellucid.base.arguments import check_size
     from pellucid.base.formatting import format_bytes
-    from pellucid.cli.bar import rate_bar
+    from pellucid.cli.console import rate_bar
     from pellucid.server.explorer.export import write_page
     from pellucid.server.explorer.held_trace import RunRequest
 

@@ -1,11 +1,11 @@
-"""`pellucid export`: writes a model as a Hugging Face folder, a GGUF file, or a Pellucid folder."""
+"""`pellucid export` and `pellucid import`: a model written for other programs, and pickles converted."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Force, ModelName, StoredDtype
+from pellucid.cli.options import Force, ModelName, OutputFolder, StoredDtype
 
 
 def export(
@@ -38,3 +38,19 @@ def export(
     print(describe_files(output))
     if to == "hf" and (note := describe_widening(model)):
         print(note)
+
+
+def import_(
+    source: Annotated[
+        Path, typer.Argument(help="A Hugging Face folder with .bin weights, or a .bin or .pt file in one.")
+    ],
+    output: OutputFolder,
+    dtype: StoredDtype = None,
+    force: Force = False,
+) -> None:
+    """Convert a pickle (.bin, .pt) to safetensors. A pickle is a program; it is read without running it."""
+    from pellucid.formats.export import describe_files
+    from pellucid.formats.pickled import import_pickled
+
+    import_pickled(source, output, dtype, force)
+    print(describe_files(output))

@@ -1,6 +1,5 @@
 """`pellucid generate`: continue one text or many."""
 
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,21 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pellucid.base.errors import UsageError
-from pellucid.cli.bar import counting_bar
-from pellucid.cli.options import (
-    Cache,
-    DecodedWeights,
-    Device,
-    Dtype,
-    Force,
-    Json,
-    ModelName,
-    ParseSpecial,
-    choose_weights,
-)
-from pellucid.cli.sampling_options import GivenSampling, with_sampling
-from pellucid.cli.sweep import Sweep, print_sweep, set_first_values
-from pellucid.cli.terminal import exact_output, standard_input
+from pellucid.cli.options import DecodingOptions, Force, Json, ModelName, ParseSpecial, with_options
+from pellucid.cli.sampling_options import GivenSampling
+from pellucid.cli.terminal import count_columns, exact_output, note, standard_input
 
 if TYPE_CHECKING:
     from pellucid.generation.prompt_jobs import PromptJob, PromptRecord, ResultFile
@@ -42,10 +29,9 @@ MOST_INPUT = 1 << 24
 """Bytes of standard input that are read: more than any context holds."""
 
 
-@with_sampling
+@with_options
 def generate(
     model: ModelName,
-    sampling: GivenSampling,
     prompts: Annotated[
         list[str] | None,
         typer.Argument(help="The texts to continue; - for standard input.", metavar="PROMPT..."),
@@ -98,13 +84,19 @@ def generate(
     draft_tokens: Annotated[
         int | None, typer.Option(help="Tokens that are proposed at a time.", min=1, max=64)
     ] = None,
-    sweep: Sweep = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    weights: DecodedWeights = None,
-    cache: Cache = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Generate a text for each value of a setting, with the same seed, and print them side by "
+            "side with statistics; several --sweep combine.",
+            metavar="KEY=VALUE,…",
+        ),
+    ] = None,
+    *,
+    decoding: DecodingOptions,
     parse_special: ParseSpecial = False,
     json: Json = False,
+    sampling: GivenSampling,
 ) -> None:
     """Continue texts: one is printed as it is generated; of several, each when it is complete, in order.
 
@@ -115,20 +107,30 @@ def generate(
     """
     from pellucid.generation.generate import make_engine
     from pellucid.generation.prompt_jobs import ResultFile, make_jobs
-    from pellucid.model import load
 
-    _check_chat(chat, system, parse_special)
+    if chat and parse_special:
+        raise UsageError("--chat parses the template's special tokens and no others: omit --parse-special.")
+    if system is not None and not chat:
+        raise UsageError("--system is a message of a conversation: give --chat as well.")
     records = _read_records(prompts or [], file)
-    _check_ledger_files(ledger, ledger_file or [], records, force)
+    if wants_ledger := ledger or bool(ledger_file):
+        _check_ledger_files(ledger, ledger_file or [], records, force)
     results = None if output is None else ResultFile(output, force)
-    found = load(model, device=device, dtype=dtype, weights=choose_weights(weights, device, dtype))
-    run = {"cache": cache, "draft": draft, "lookup": lookup or None, "draft_tokens": draft_tokens}
-    given = set_first_values(sampling, sweep) if sweep else sampling
-    call = _read_call(found, given, parse_special, run)
-    wants_ledger = ledger or bool(ledger_file)
+    found = decoding.open(model)
+    run = {"cache": decoding.cache, "draft": draft, "lookup": lookup or None, "draft_tokens": draft_tokens}
+    if sweep:
+        from pellucid.cli.sweep import print_sweep, set_first_values
+
+        sampling = set_first_values(sampling, sweep)
+    call = _read_call(found, sampling, parse_special, run)
     jobs = make_jobs(found, records, call, chat=chat, system=system, ledger=wants_ledger)
     if sweep:
-        _check_sweep(len(jobs), results, wants_ledger)
+        if len(jobs) != 1:
+            raise UsageError("--sweep compares the texts of one prompt: give one.")
+        if results is not None or wants_ledger:
+            raise UsageError(
+                "--sweep prints its texts side by side: omit --output and --ledger, or use --json."
+            )
         print_sweep(found, jobs[0], sweep, call.engine, json)
         return
     engine = make_engine(found, [job.request for job in jobs], call.engine)
@@ -152,7 +154,7 @@ def _read_call(
 
     resolved = sampling.resolve(own_settings(model.pretrained), model.pretrained.tokenizer)
     if sampling.preset:
-        print(describe(*resolved), file=sys.stderr)
+        note(describe(*resolved))
     given = {key: value for key, value in run.items() if value is not None}
     return GenerationCall(*resolved, parse_special, read_engine_options(model, given))
 
@@ -165,11 +167,10 @@ def _check_ledger_files(
         raise UsageError(f"--ledger prints a table; a file is written by --ledger-file {names[0]}.")
     if files and len(records) > 1:
         raise UsageError(f"a ledger file is of one prompt, and there are {len(records)}: use --ledger.")
-    if files:
+    for path in files:
         from pellucid.generation.ledger.ledger import Ledger
 
-        for path in files:
-            Ledger.check_output(path, force)
+        Ledger.check_output(path, force)
 
 
 def _show_ledger(
@@ -190,23 +191,7 @@ def _show_ledger(
     if as_table:
         from pellucid.generation.ledger.text import format_ledger
 
-        width = max(shutil.get_terminal_size((100, 24)).columns, 40)
-        print("\n".join(format_ledger(ledger, width)), file=sys.stderr)
-
-
-def _check_chat(chat: bool, system: str | None, parse_special: bool) -> None:
-    if chat and parse_special:
-        raise UsageError("--chat parses the template's special tokens and no others: omit --parse-special.")
-    if system is not None and not chat:
-        raise UsageError("--system is a message of a conversation: give --chat as well.")
-
-
-def _check_sweep(prompts: int, results: "ResultFile | None", wants_ledger: bool) -> None:
-    """Raises where --sweep is given with options that are of other texts."""
-    if prompts != 1:
-        raise UsageError("--sweep compares the texts of one prompt: give one.")
-    if results is not None or wants_ledger:
-        raise UsageError("--sweep prints its texts side by side: omit --output and --ledger, or use --json.")
+        note("\n".join(format_ledger(ledger, count_columns(40, sys.maxsize, 100))))
 
 
 def _read_records(prompts: Sequence[str], file: str | None) -> "list[PromptRecord]":
@@ -248,7 +233,7 @@ def _print_stream(engine: "Engine", job: "PromptJob", echo: bool, then: "Then | 
             then(job, handle.result())
         raise
     if (rate := token_rate(times)) and sys.stderr.isatty():
-        print(f"{len(times)} tokens, {rate:.1f} a second", file=sys.stderr)
+        note(f"{len(times)} tokens, {rate:.1f} a second")
     if then:
         then(job, handle.result())
 
@@ -262,6 +247,7 @@ def _print_results(
     then: "Then | None",
 ) -> None:
     """Prints the results of each prompt, in order, or writes them to a file."""
+    from pellucid.cli.console import counting_bar
     from pellucid.generation.prompt_jobs import format_line, run_jobs
 
     out, written = exact_output(), 0

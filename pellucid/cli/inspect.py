@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from pellucid.cli.options import Json, ModelName, read_text_option
+from pellucid.cli.terminal import count_columns, print_json
 
 
 def inspect(
@@ -44,22 +45,21 @@ def inspect(
         from pellucid.explanation.probe.probe_report import lines as measured
 
         why = check_probe(found, read)
+    width = count_columns(80, 110, 110)
     if not json:
-        print(*lines(shown, width=_width()), sep="\n", flush=True)
+        print(*lines(shown, width=width), sep="\n", flush=True)
     if found and probe and not why:
         done = probe_model(found, read, _report)
         _report("")
     if json:
-        from json import dumps
-
         about = asdict(shown) | (
             {"probe": done.to_data()} if done else {"probe": None, "why": why} if why else {}
         )
-        print(dumps(about, ensure_ascii=False, indent=1))
+        print_json(about)
     elif why:
         print("", f"nothing is probed: {why}", sep="\n")
     elif found and done:
-        print("", *measured(done, width=_width()), sep="\n")
+        print("", *measured(done, width=width), sep="\n")
         if found.config.attention.form == "linear":
             tokenizer = found.need_tokenizer()
             ids = tokenizer.encode(read or choose_text(tokenizer))[: min(64, found.config.context_length)]
@@ -72,10 +72,3 @@ def _report(label: str) -> None:
     """Shows on a terminal what is read; with an empty label, nothing any more."""
     if sys.stderr.isatty():
         print(f"\r\x1b[2K{label}", end="", file=sys.stderr, flush=True)
-
-
-def _width() -> int:
-    """Returns the width of the terminal, from 80 to 110 columns."""
-    import shutil
-
-    return min(max(shutil.get_terminal_size((110, 24)).columns, 80), 110)

@@ -1,12 +1,12 @@
 """`pellucid learn`: the lessons, how far the learner is, and a lesson to read."""
 
-import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pellucid.base.columns import shorten
+from pellucid.cli.terminal import count_columns
 
 if TYPE_CHECKING:
     from pellucid.learning.lessons.ladder import Lesson
@@ -55,7 +55,7 @@ def _print_ladder() -> None:
     from pellucid.learning.lessons.ladder import lessons
     from pellucid.learning.sheets.history import read_record
 
-    record, width = read_record(), shutil.get_terminal_size((WIDTH, 24)).columns
+    record, width = read_record(), count_columns(0, sys.maxsize, WIDTH)
     states = {number: record.progress(number) for number in lessons()}
     texts = {number: _format_state(progress) for number, progress in states.items()}
     rows = [("", "lesson", "needs", "right")]

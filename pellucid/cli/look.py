@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pellucid.cli.options import Device, Dtype, Force, Json, ModelName, OptionalPrompt, Weights
+from pellucid.cli.options import Force, Json, ModelName, ModelOptions, OptionalPrompt, with_options
 
 if TYPE_CHECKING:
-    from pellucid.interpretability.logits.tuned_lens import TunedLensFit
+    from pellucid.interpretability.tuned_lens import TunedLensFit
 
 DEFAULT = "lens,attribution,attention"
 
 
+@with_options
 def look(
     model: ModelName,
     prompt: OptionalPrompt = None,
@@ -83,9 +84,8 @@ def look(
         ),
     ] = None,
     force: Force = False,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    weights: Weights = None,
+    *,
+    engine: ModelOptions,
     json: Json = False,
 ) -> None:
     """Show what happens inside a model when it reads a prompt: which layer knows it, which head did it.
@@ -93,10 +93,9 @@ def look(
     Every view states its formula over recorded names, which `pellucid explain` takes apart.
     """
     from pellucid.base.errors import UsageError
-    from pellucid.cli.bar import rate_bar
+    from pellucid.cli.console import rate_bar
     from pellucid.interpretability import look as looking
     from pellucid.interpretability.look_kinds import read_settings
-    from pellucid.model import load
 
     outputs = output or []
     looking.check_outputs(outputs, trace, force)
@@ -107,7 +106,7 @@ def look(
     given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     kinds = [kind.strip() for kind in show.split(",") if kind.strip()]
     given |= read_settings(kinds, settings or ())
-    opened = load(model, device=device, dtype=dtype, weights=weights)
+    opened = engine.open(model)
     with rate_bar("steps") as progress:
         lens: TunedLensFit | Path | None = tuned
         if fit_lens:
@@ -118,9 +117,7 @@ def look(
     for file in outputs:
         found.save(file, force)
     if json:
-        from json import dumps
-
-        print(dumps(found.to_data(), ensure_ascii=False, indent=1))
+        print(found.report().to_json(), end="")
         return
     if not outputs:
         print(found)

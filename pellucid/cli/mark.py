@@ -1,7 +1,6 @@
 """`pellucid mark`: the answers of a worksheet, each step from the learner's own numbers."""
 
 import contextlib
-import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 from pellucid.base.errors import PellucidError, TokenError, UsageError
 from pellucid.base.formatting import pluralize
 from pellucid.cli.options import Json
+from pellucid.cli.terminal import note, print_json
 
 if TYPE_CHECKING:
     from pellucid.learning.sheets.mark import MarkedBox, Marking
@@ -56,9 +56,7 @@ def mark(
         sheet = _ask_boxes(file, sheet, tried, peeked)
     marking = mark_sheet(sheet)
     if json:
-        from json import dumps
-
-        print(dumps(marking.to_data(), ensure_ascii=False, indent=1))
+        print_json(marking.to_data())
     elif hint is not None:
         _print_hint(marking, hint)
     else:
@@ -76,7 +74,7 @@ def _record(marking: "Marking", tried: list["MarkedBox"], peeked: list["MarkedBo
     try:
         record_marking(marking, tried, peeked)
     except PellucidError as error:
-        print(f"The record was not written: {error}", file=sys.stderr)
+        note(f"The record was not written: {error}")
 
 
 # ---- what is printed

@@ -1,12 +1,26 @@
-"""Arguments and options that several commands share, each declared once."""
+"""Arguments and options that several commands share, each declared once, and groups of them.
 
+    @with_options
+    def look(model: ModelName, *, engine: ModelOptions, json: Json = False) -> None:
+        opened = engine.open(model)
+
+In place of a parameter whose type is a group, the command has the options of the group, at its place.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
 import typer
 
 from pellucid.base.errors import UsageError
 from pellucid.parts import kinds
+
+if TYPE_CHECKING:
+    from pellucid.model import Model
 
 ModelName = Annotated[
     str,
@@ -45,7 +59,6 @@ Targets = Annotated[
         "--target", help="The text that should follow; the loss is the mean over its tokens. One per prompt."
     ),
 ]
-Smoothing = Annotated[float, typer.Option(help="Label smoothing of the loss, 0 to 1.", min=0, max=1)]
 Update = Annotated[
     str | None,
     typer.Option(help=f"Update the weights on the target: {', '.join(kinds('optimizers'))}.", metavar="RULE"),
@@ -59,22 +72,6 @@ Rate = Annotated[
         max=1e9,
     ),
 ]
-Setting = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", help="A setting of the update rule, such as beta2=0.95; repeatable.", metavar="KEY=VALUE"
-    ),
-]
-Clip = Annotated[float | None, typer.Option(help="Scale the gradients down to this norm.", min=0, max=1e9)]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(help="Update only parameters whose names match; repeatable.", metavar="PATTERN"),
-]
-Freeze = Annotated[
-    list[str] | None,
-    typer.Option(help="Do not update parameters whose names match; repeatable.", metavar="PATTERN"),
-]
-Steps = Annotated[int, typer.Option(help="The number of updates.", min=1, max=1000)]
 Digits = Annotated[int, typer.Option(help="Significant digits.", min=1, max=17)]
 Device = Annotated[str, typer.Option(help="Where the fast engine computes: cpu or cuda.")]
 Dtype = Annotated[
@@ -93,9 +90,6 @@ DecodedWeights = Annotated[
         help=f"{HELD}file on a CPU whose compiled decoder has the model's choices, else float.",
         metavar="KIND",
     ),
-]
-Cache = Annotated[
-    str | None, typer.Option(help="The number type of the KV cache: float32, bfloat16 or int8.")
 ]
 StoredDtype = Annotated[
     str | None,
@@ -160,42 +154,130 @@ OnBadFile = Annotated[
 ReplaceErrors = Annotated[bool, typer.Option("--replace-errors", help="The same as --on-bad-file replace.")]
 
 
-def trace_options(
-    target: list[str] | None,
-    smoothing: float,
-    update: str | None,
-    lr: float | None,
-    settings: list[str] | None,
-    clip: float | None,
-    only: list[str] | None,
-    freeze: list[str] | None,
-    steps: int,
-) -> dict[str, Any]:
-    """Returns the arguments of `pellucid.trace` that these options give."""
-    given = {
-        "target": target,
-        "smoothing": smoothing,
-        "update": update,
-        "lr": lr,
-        "clip": clip,
-        "only": only,
-        "freeze": freeze,
-        "settings": _read_settings(settings or []),
-        "steps": steps,
-    }
-    defaults = {"smoothing": 0.0, "steps": 1}
-    return {key: value for key, value in given.items() if value not in (None, [], {}, defaults.get(key))}
+@dataclass(frozen=True)
+class Options:
+    """A group of options, which several commands share or one passes on under their own names."""
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        """Returns the parameters that typer makes options of."""
+        hints = get_type_hints(cls, include_extras=True)
+        return [
+            inspect.Parameter(
+                entry.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=entry.default,
+                annotation=hints[entry.name],
+            )
+            for entry in fields(cls)
+        ]
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> Self:
+        """Returns the group with the values of a command line."""
+        return cls(**values)
+
+    def to_arguments(self) -> dict[str, Any]:
+        """Returns the options by name, without those that were not given and have no default."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
-def _read_settings(given: list[str]) -> dict[str, float]:
-    settings = {}
-    for text in given:
-        name, _, value = text.partition("=")
-        try:
-            settings[name.strip()] = float(value)
-        except ValueError:
-            raise UsageError(f"--set {text} must be NAME=NUMBER, for example --set beta2=0.95.") from None
-    return settings
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns the command with options in place of each parameter that is a group of them."""
+    groups: dict[str, tuple[type[Options], list[str]]] = {}
+    parameters = []
+    for one in inspect.signature(command, eval_str=True).parameters.values():
+        if isinstance(one.annotation, type) and issubclass(one.annotation, Options):
+            found = one.annotation.parameters()
+            groups[one.name] = one.annotation, [entry.name for entry in found]
+            parameters += found
+        else:
+            parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        for name, (kind, names) in groups.items():
+            given[name] = kind.read({own: given.pop(own) for own in names})
+        command(**given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+    return run
+
+
+@dataclass(frozen=True)
+class ModelOptions(Options):
+    """The fast engine of a model that is opened."""
+
+    device: Device = "cpu"
+    dtype: Dtype = "float32"
+    weights: Weights = None
+
+    def open(self, name: str) -> "Model":
+        """Returns the model of this name."""
+        from pellucid.model import load
+
+        return load(name, device=self.device, dtype=self.dtype, weights=self.weights)
+
+
+@dataclass(frozen=True)
+class DecodingOptions(ModelOptions):
+    """The fast engine of a model that generates text.
+
+    Where nothing is said, the matrices are held on a CPU as the file has them, which takes less memory and
+    time than floats."""
+
+    weights: DecodedWeights = None
+    cache: Annotated[
+        str | None, typer.Option(help="The number type of the KV cache: float32, bfloat16 or int8.")
+    ] = None
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> Self:
+        is_usual = values["weights"] is None and (values["device"], values["dtype"]) == ("cpu", "float32")
+        return cls(**values | ({"weights": "auto"} if is_usual else {}))
+
+
+@dataclass(frozen=True)
+class UpdateOptions(Options):
+    """The loss of a run of the specification, and the updates that it makes."""
+
+    smoothing: Annotated[float, typer.Option(help="Label smoothing of the loss, 0 to 1.", min=0, max=1)] = 0.0
+    update: Update = None
+    lr: Rate = None
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A setting of the update rule, such as beta2=0.95; repeatable.", metavar="KEY=VALUE"
+        ),
+    ] = None
+    clip: Annotated[
+        float | None, typer.Option(help="Scale the gradients down to this norm.", min=0, max=1e9)
+    ] = None
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Update only parameters whose names match; repeatable.", metavar="PATTERN"),
+    ] = None
+    freeze: Annotated[
+        list[str] | None,
+        typer.Option(help="Do not update parameters whose names match; repeatable.", metavar="PATTERN"),
+    ] = None
+    steps: Annotated[int, typer.Option(help="The number of updates.", min=1, max=1000)] = 1
+
+    def make_run(self, target: list[str] | None) -> dict[str, Any]:
+        """Returns the arguments of `pellucid.trace` that these options and --target give."""
+        settings = {}
+        for text in self.setting or []:
+            name, _, value = text.partition("=")
+            try:
+                settings[name.strip()] = float(value)
+            except ValueError:
+                raise UsageError(f"--set {text} must be NAME=NUMBER, for example --set beta2=0.95.") from None
+        run = {"target": target, **vars(self)}
+        del run["setting"]
+        run |= {"settings": settings, "steps": run.pop("steps")}
+        defaults = {"smoothing": 0.0, "steps": 1}
+        return {key: value for key, value in run.items() if value not in (None, [], {}, defaults.get(key))}
 
 
 def bad_file_choice(on_bad_file: str, replace_errors: bool) -> str:
@@ -207,18 +289,10 @@ def bad_file_choice(on_bad_file: str, replace_errors: bool) -> str:
     return "replace" if replace_errors else on_bad_file
 
 
-def choose_weights(weights: str | None, device: str, dtype: str) -> str | None:
-    """Returns how a command that decodes holds the matrices where nothing is said: on a CPU as the file has
-    them, which takes less memory and time than floats."""
-    return "auto" if weights is None and (device, dtype) == ("cpu", "float32") else weights
-
-
 def read_text_option(given: str | None) -> str | None:
     """Returns a text that was given as an option, or that of the file which it names: FILE.txt."""
     if given is None or not given.endswith(".txt"):
         return given
-    from pathlib import Path
-
     from pellucid.base.files import read_text
 
     return read_text(Path(given))

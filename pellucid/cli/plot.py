@@ -1,6 +1,5 @@
 """`pellucid plot`: the curves of one or more runs in one picture."""
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pellucid.cli.options import Force
+from pellucid.cli.terminal import count_columns, note
 
 
 class By(StrEnum):
@@ -45,17 +45,18 @@ def plot(
     needs the extra `plot`, which is matplotlib.
     """
     from pellucid.base.formatting import pluralize
-    from pellucid.report.file import check_figure_output, write_figure
+    from pellucid.report.file import FIGURE
+    from pellucid.report.report import report_figure
     from pellucid.training.history.charts import read_runs, run_figure
 
     if output is not None:
-        check_figure_output(output, force)
-    found = read_runs(runs, lambda name: print(f"{name} has no steps yet and is not drawn.", file=sys.stderr))
+        FIGURE.check(output, force)
+    found = read_runs(runs, lambda name: note(f"{name} has no steps yet and is not drawn."))
     curves = [run.curves for run in found]
     if output is None:
         _print_loss(found, smooth, by.value)
         return
-    write_figure(output, run_figure(found, smooth, by.value), force)
+    report_figure(run_figure(found, smooth, by.value)).save(output, force)
     steps = max(float(run.loss.steps[-1]) if len(run.loss) else 0.0 for run in curves)
     print(f"{output}: {pluralize(len(curves), 'run')}, {steps:,.0f} steps")
 
@@ -63,7 +64,6 @@ def plot(
 def _print_loss(runs: "list[LoggedRun]", smooth: int | None, by: str) -> None:
     """Prints the smoothed loss of each run below the other, over the same axes; then the beginning of what
     each model wrote at its evaluations."""
-    import shutil
     from dataclasses import replace
 
     from pellucid.base.columns import shorten
@@ -71,7 +71,7 @@ def _print_loss(runs: "list[LoggedRun]", smooth: int | None, by: str) -> None:
     from pellucid.report.text import MARGIN, write_text
     from pellucid.training.history.charts import loss_charts
 
-    columns = min(shutil.get_terminal_size((80, 24)).columns, 100) - 2
+    columns = count_columns(0, 100) - 2
     for chart in loss_charts([run.curves for run in runs], smooth, by):
         title = shorten(chart.title, columns + 2 - len(": loss ↑, epochs →"))
         print(*write_text(replace(chart, title=title), max(columns - MARGIN, 10), 8), sep="\n")

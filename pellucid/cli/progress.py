@@ -26,48 +26,39 @@ RECENT = 50
 class RunProgress:
     """The newest event of each kind, and figures computed from several."""
 
+    started: Started | None = None
+    compared: Compared | None = None
+    stepped: Stepped | None = None
+    evaluated: Evaluated | None = None
+    saved: Saved | None = None
+    skipped: Skipped | None = None
+    rescheduled: Rescheduled | None = None
+    ended: Ended | None = None
+    step = steps = skips = 0
+    best: float | None = None
+    _first: tuple[int, float] | None = None
+    """The first step of this process and when it was done: it alone compiles."""
+
     def __init__(self, peak: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
-        self.peak, self._now = peak, now
-        self.started: Started | None = None
-        self.compared: Compared | None = None
-        self.stepped: Stepped | None = None
-        self.evaluated: Evaluated | None = None
-        self.saved: Saved | None = None
-        self.skipped: Skipped | None = None
-        self.rescheduled: Rescheduled | None = None
-        self.ended: Ended | None = None
-        self.step = self.steps = self.skips = 0
-        self.best: float | None = None
-        self.history = History()
+        self.peak, self._now, self.history = peak, now, History()
         self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
-        self._first: tuple[int, float] | None = None
-        """The first step of this process and when it was done: it alone compiles."""
 
     def __call__(self, event: Event) -> None:
         self.step = event.step
+        setattr(self, type(event).__name__.lower(), event)
         match event:
-            case Started():
-                self.started, self.steps = event, event.steps
-            case Compared():
-                self.compared = event
+            case Started() | Rescheduled():
+                self.steps = event.steps
             case Stepped():
-                self.stepped = event
                 self.history.add(event.step, event.loss)
                 self._recent.append((event.tokens, event.seconds))
                 self._first = self._first or (event.step, self._now())
-            case Evaluated():
-                self.evaluated = event
-                if event.best:
-                    self.best = event.loss
-            case Saved():
-                self.saved = event
-            case Rescheduled():
-                self.rescheduled, self.steps = event, event.steps
+            case Evaluated() if event.best:
+                self.best = event.loss
             case Skipped():
-                self.skipped, self.skips = event, self.skips + 1
-            case Ended():
-                self.ended = event
-                self.best = self.best if event.best is None else event.best
+                self.skips += 1
+            case Ended() if event.best is not None:
+                self.best = event.best
 
     def remember(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Takes the curve and the best loss from the log of a run that is resumed."""

@@ -1,18 +1,15 @@
 """`pellucid quantize`: a model with weights of 8 or 4 bits, and what that costs."""
 
-import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from pellucid.base.errors import UsageError
-from pellucid.cli.bar import rate_bar
+from pellucid.cli.console import rate_bar
 from pellucid.cli.options import Device, Force, Json, ModelName
-
-if TYPE_CHECKING:
-    from pellucid.evaluation.quantization.bill import QuantizationBill
+from pellucid.cli.terminal import count_columns, note, print_report
 
 
 def quantize(
@@ -103,14 +100,14 @@ def quantize(
     with rate_bar() as bar:
         if bill:
             measured = compute_bill(
-                found, **settings, against=against, on=on, tokens=tokens, seed=seed, progress=bar, say=_say
+                found, **settings, against=against, on=on, tokens=tokens, seed=seed, progress=bar, say=note
             )
         if output is not None:
             write_quantized(output, quantized, measured, force, bar)
     if measured is not None:
-        _print_bill(measured, json)
+        print_report(measured.report(), json, count_columns(0, 120))
         if plot is not None:
-            _draw(measured, plot, force)
+            measured.save(plot, force)
     if output is not None:
         print(*describe_written(found.pretrained, output), sep="\n", file=sys.stderr if json else sys.stdout)
 
@@ -118,25 +115,3 @@ def quantize(
 def _read_count(text: str | None) -> int | str | None:
     """Returns a whole number as one, and any other text for the message that refuses it."""
     return int(text) if text is not None and text.isdecimal() and len(text) < 19 else text
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _print_bill(bill: "QuantizationBill", json: bool) -> None:
-    if json:
-        from pellucid.evaluation.quantization.bill_file import format_bill_json
-
-        print(format_bill_json(bill), end="")
-        return
-    from pellucid.evaluation.quantization.text import format_bill
-
-    print(*format_bill(bill, min(shutil.get_terminal_size((80, 24)).columns, 120)), sep="\n")
-
-
-def _draw(bill: "QuantizationBill", path: Path, force: bool) -> None:
-    from pellucid.evaluation.quantization.plots import make_bill_figure
-    from pellucid.report.file import write_figure
-
-    write_figure(path, make_bill_figure(bill), force)

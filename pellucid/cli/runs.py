@@ -1,12 +1,16 @@
 """`pellucid runs`: the runs that are here, and how each stands."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pellucid.cli.options import Json
+from pellucid.cli.terminal import print_json
 
+GAP = 2
+"""Spaces between two columns."""
 WIDE = 1000
 """Columns where the output is not a terminal."""
 OMITTED_FIRST = ("at", "tokens", "gap", "age", "learned", "loss", "best", "step")
@@ -35,9 +39,7 @@ def runs(
             raise FileError(f"there is no folder {folder}; runs are in the folders that `out` named.")
     rows = list_runs(asked)
     if json:
-        from json import dumps
-
-        print(dumps(rows, ensure_ascii=False, indent=1))
+        print_json(rows)
         return
     if not rows:
         where = ", ".join(map(str, asked))
@@ -53,7 +55,6 @@ def _table(rows: list[dict[str, Any]]) -> None:
 
     from pellucid.base.columns import shorten
     from pellucid.cli.console import Console
-    from pellucid.cli.narrow import GAP, columns_that_fit
 
     console = Console(highlight=False)
     if not console.is_terminal:  # a program that reads it wants one line for each run
@@ -62,7 +63,7 @@ def _table(rows: list[dict[str, Any]]) -> None:
     known = [heading for heading in cells[0] if any(cell[heading] for cell in cells)]
     widths = {heading: max(map(cell_len, [heading, *(cell[heading] for cell in cells)])) for heading in known}
     # A long name is shortened where a name of usual length still leaves room for figures, and last of all.
-    kept = columns_that_fit(widths | {"run": min(widths["run"], USUAL)}, console.width, OMITTED_FIRST)
+    kept = _fit_columns(widths | {"run": min(widths["run"], USUAL)}, console.width, OMITTED_FIRST)
     room = console.width - sum(widths[heading] + GAP for heading in kept[1:])
     styles = {"running": "green", "interrupted": "yellow", "stopped": "red", "broken": "red"}
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
@@ -78,13 +79,28 @@ def _table(rows: list[dict[str, Any]]) -> None:
             console.print(Text(f"{row['name']}: {row['why']}", "red"), soft_wrap=True)
 
 
+def _fit_columns(widths: Mapping[str, int], room: int, order: Iterable[str]) -> list[str]:
+    """Returns the columns that fit beside each other in `room`; where they do not, those of `order` leave.
+
+    >>> _fit_columns({"run": 10, "state": 8, "loss": 6, "tokens": 6}, 30, ["tokens", "loss"])
+    ['run', 'state', 'loss']
+    """
+    kept = list(widths)
+    for name in order:
+        if sum(widths[column] + GAP for column in kept) - GAP <= room:
+            break
+        if name in kept:
+            kept.remove(name)
+    return kept
+
+
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     """Returns the text under each heading; empty where a figure is not known."""
-    from pellucid.base.formatting import escape_controls
+    from pellucid.base.formatting import escape_controls, format_count
     from pellucid.cli.progress import FORMS
 
     forms = dict.fromkeys(("loss", "best", "best_step", "gap"), FORMS["loss"])
-    forms |= {"best_step": "{:,}".format, "learned": FORMS["learned"], "tokens": _count}
+    forms |= {"best_step": "{:,}".format, "learned": FORMS["learned"], "tokens": format_count}
     steps = f"/{row['steps']:,}" if row["steps"] is not None else ""
     figures = {
         key.replace("best_step", "at"): "" if row[key] is None else form(row[key])
@@ -92,14 +108,6 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     }
     named = {"run": escape_controls(row["name"], keep=""), "state": row["state"]}
     return named | {"step": f"{row['step']:,}{steps}"} | figures | {"age": _age(row["age"])}
-
-
-def _count(count: float) -> str:
-    """999, 12.3k, 4.56M, 7.89G."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return f"{count:g}"
 
 
 def _age(seconds: float) -> str:

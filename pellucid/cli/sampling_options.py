@@ -1,24 +1,23 @@
 """The options of a command that generates text, made from the table of settings.
 
-    @with_sampling
-    def generate(model: ModelName, sampling: GivenSampling, ...) -> None:
-        resolved = sampling.resolve(found.pretrained.generation, found.tokenizer)
-
-The command's parameter of the type `GivenSampling` becomes an option for each setting, and `--preset`.
+@with_options
+def generate(model: ModelName, *, sampling: GivenSampling) -> None:
+    resolved = sampling.resolve(found.pretrained.generation, found.tokenizer)
 """
 
-import functools
 import inspect
 import operator
-import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
 from pellucid.base.arguments import check_path
 from pellucid.base.errors import UsageError, show
+from pellucid.cli.options import Options
+from pellucid.cli.terminal import note
 from pellucid.generation.settings.conflicts import find_ineffective
 from pellucid.generation.settings.resolve import PRESETS, ResolvedSampling, resolve_sampling
 from pellucid.generation.settings.table import (
@@ -51,11 +50,38 @@ ADDITIONS: dict[Any, str] = {
 }
 
 
-class GivenSampling(NamedTuple):
-    """The sampling options of a command line; tokens may still be texts."""
+@dataclass(frozen=True)
+class GivenSampling(Options):
+    """The sampling options of a command line, one for each setting and `--preset`; tokens may still be
+    texts."""
 
     preset: str | None = None
-    settings: Mapping[str, Any] = {}
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        listed = ", ".join(f"{name} ({preset.purpose})" for name, preset in PRESETS.items())
+        preset = typer.Option(help=f"Settings by name: {listed}.", metavar="NAME", rich_help_panel=PANEL)
+        own = ((name, _type(setting), _option(name, setting)) for name, setting in SETTINGS.items())
+        return [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=operator.getitem(Annotated, (kind | None, option)),
+            )
+            for name, kind, option in (("preset", str, preset), *own)
+        ]
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Self:
+        """Returns the options that were given; None and an empty list are options that were not."""
+        given = {name: value for name, value in values.items() if value not in (None, [], ())}
+        preset = given.pop("preset", None)
+        for name, value in given.items():
+            if reader := READERS.get(SETTINGS[name].type):
+                given[name] = reader(name, value)
+        return cls(preset, given)
 
     def resolve(
         self, generation: Mapping[str, Any] | None = None, tokenizer: "Tokenizer | None" = None
@@ -68,41 +94,8 @@ class GivenSampling(NamedTuple):
         given = resolve_tokens(tokenizer, self.settings)
         resolved = resolve_sampling(generation, self.preset, given, "option")
         for sentence in find_ineffective(resolved.sampling, given):
-            print(sentence, file=sys.stderr)
+            note(sentence)
         return resolved
-
-
-def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command with an option for each setting in place of its parameter of `GivenSampling`."""
-    signature = inspect.signature(command, eval_str=True)
-    (own,) = (one.name for one in signature.parameters.values() if one.annotation is GivenSampling)
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        values = {name: given.pop(name) for name in options}
-        command(**given, **{own: read_options(values)})
-
-    options = {parameter.name: parameter for parameter in make_options()}
-    before = [one for one in signature.parameters.values() if one.name != own]
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*before, *options.values())]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
-    return run
-
-
-def make_options() -> list[inspect.Parameter]:
-    """Returns the parameters that typer makes options of."""
-    listed = ", ".join(f"{name} ({preset.purpose})" for name, preset in PRESETS.items())
-    preset = typer.Option(help=f"Settings by name: {listed}.", metavar="NAME", rich_help_panel=PANEL)
-    return [
-        _parameter("preset", str, preset),
-        *(_parameter(name, _type(setting), _option(name, setting)) for name, setting in SETTINGS.items()),
-    ]
-
-
-def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    annotation = operator.getitem(Annotated, (kind | None, option))
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _type(setting: Setting) -> Any:
@@ -120,18 +113,6 @@ def _option(name: str, setting: Setting) -> Any:
     limits = f" ({setting.limits})" if setting.limits else ""
     help = f"{setting.meaning.rstrip('.')}{limits}.{ADDITIONS.get(setting.type, '')}"
     return typer.Option(*flags, help=help, metavar=METAVARS.get(setting.type), rich_help_panel=PANEL)
-
-
-def read_options(values: Mapping[str, Any]) -> GivenSampling:
-    """Returns the options that were given; None and an empty list are options that were not."""
-    given = {name: value for name, value in values.items() if value not in (None, [], ())}
-    preset = given.pop("preset", None)
-    return GivenSampling(preset, {name: _read_option(name, value) for name, value in given.items()})
-
-
-def _read_option(name: str, value: Any) -> Any:
-    reader = READERS.get(SETTINGS[name].type)
-    return reader(name, value) if reader else value
 
 
 def _read_biases(name: str, texts: list[str]) -> dict[str, float]:

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Cache, DecodedWeights, Device, Dtype, ModelName, choose_weights
-from pellucid.cli.server_output import exit_by_signal, say
+from pellucid.cli.options import DecodingOptions, ModelName, with_options
+from pellucid.cli.signals import exit_by_signal
+from pellucid.cli.terminal import say
 
 
+@with_options
 def serve(
     model: ModelName,
     host: Annotated[
@@ -49,10 +51,8 @@ def serve(
         int,
         typer.Option(help="Prompts that may wait for a slot; further ones are refused.", min=0, max=65_536),
     ] = 256,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    weights: DecodedWeights = None,
-    cache: Cache = None,
+    *,
+    engine: DecodingOptions,
 ) -> None:
     """Serve a model over HTTP with OpenAI's API: completions, chat, embeddings, tokens.
 
@@ -75,10 +75,7 @@ def serve(
         allow_hosts=allow_host or [],
         slots=slots,
         queue=queue,
-        dtype=dtype,
-        weights=choose_weights(weights, device, dtype),
-        device=device,
-        cache=cache,
+        **vars(engine),
         say=say,
     )
     exit_by_signal(ended_by)

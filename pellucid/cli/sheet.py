@@ -1,7 +1,6 @@
 """`pellucid sheet`: a worksheet to do by hand, from a lesson or from any model's own numbers."""
 
 import re
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,20 +11,8 @@ import typer
 
 from pellucid.base.arguments import check_one_of
 from pellucid.base.errors import PellucidError, UsageError
-from pellucid.cli.options import (
-    Clip,
-    Force,
-    Freeze,
-    Only,
-    OptionalPrompts,
-    Rate,
-    Setting,
-    Smoothing,
-    Steps,
-    Targets,
-    Update,
-    trace_options,
-)
+from pellucid.cli.options import Force, OptionalPrompts, Targets, UpdateOptions, with_options
+from pellucid.cli.terminal import note
 
 if TYPE_CHECKING:
     from pellucid.explanation.trace import Trace
@@ -37,6 +24,7 @@ PATIENCE = 2.0
 """Seconds after which a line says what the command is doing."""
 
 
+@with_options
 def sheet(
     origin: Annotated[
         str,
@@ -85,14 +73,8 @@ def sheet(
         int | None, typer.Option(help="Which sheet of a lesson that has several, from 1.", min=1, max=100)
     ] = None,
     target: Targets = None,
-    smoothing: Smoothing = 0.0,
-    update: Update = None,
-    lr: Rate = None,
-    setting: Setting = None,
-    clip: Clip = None,
-    only: Only = None,
-    freeze: Freeze = None,
-    steps: Steps = 1,
+    *,
+    updates: UpdateOptions,
     key: Annotated[bool, typer.Option("--key", help="The answer key, with the arithmetic.")] = False,
     output: Annotated[
         Path | None,
@@ -116,7 +98,7 @@ def sheet(
     check_one_of("--form", form, list(FORM_MAKERS))
     if output is not None:
         check_sheet_output(output, force)
-    run = trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps)
+    run = updates.make_run(target)
     if origin == "review" or _LESSON.fullmatch(origin):
         given = {"the prompt": prompts, "--focus": focus, "--stop": stop, **run}
         if names := [name for name, value in given.items() if value]:
@@ -175,7 +157,7 @@ def _make_lesson_sheet(origin: str, level: int | None, seed: int | None, part: i
         count = "1 sheet" if len(sheets) == 1 else f"{len(sheets)} sheets"
         raise UsageError(f"lesson {lesson.number} has {count} at this level; --part {part} does not exist.")
     if part is None and len(sheets) > 1:
-        _remark(f"lesson {lesson.number} has {len(sheets)} sheets; this is --part 1.")
+        note(f"lesson {lesson.number} has {len(sheets)} sheets; this is --part 1.")
     return sheets[(part or 1) - 1]
 
 
@@ -239,7 +221,7 @@ def _make_model_sheet(
             if is_proposed:
                 _print_proposals(model, prompts, proposed)
                 return None
-            _remark(f"no --focus given; rows worth doing: {', '.join(proposed)}. This is the first.")
+            note(f"no --focus given; rows worth doing: {', '.join(proposed)}. This is the first.")
             focus = proposed[:1]
         more = {"prompts": prompts, "targets": run.get("target"), "update": _describe_update(run)}
         made = make_sheet(
@@ -282,17 +264,10 @@ def _print_proposals(model: str, prompts: list[str], proposed: list[str]) -> Non
         print(f'  pellucid sheet {words} --focus "{at}" -o sheet.md')
 
 
-# ---- on standard error
-
-
-def _remark(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 @contextmanager
 def progress(text: str) -> Iterator[None]:
     """Prints one line on standard error where the block takes longer than two seconds."""
-    timer = threading.Timer(PATIENCE, _remark, [f"{text} …"])
+    timer = threading.Timer(PATIENCE, note, [f"{text} …"])
     timer.daemon = True
     timer.start()
     try:

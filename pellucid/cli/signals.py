@@ -111,6 +111,15 @@ def print_end(code: int) -> None:
     print_error(name, prefix="")
 
 
+def exit_by_signal(number: int | None) -> None:
+    """Ends the command as the signal that ended its server wants it: 0 for SIGTERM, which is how a server is
+    meant to be ended."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    if number == signal.SIGHUP:
+        raise SystemExit(128 + number)
+
+
 @contextmanager
 def say_when_ended(describe: Callable[[], str]) -> Iterator[None]:
     """Ends with a message, such as how to continue, where Ctrl-C, SIGTERM or SIGHUP ends the block."""

@@ -1,16 +1,15 @@
 """`pellucid generate --sweep`: texts of several values of a setting, side by side."""
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from pellucid.base.errors import UsageError
 from pellucid.base.formatting import escape_controls
-from pellucid.cli.bar import counting_bar
+from pellucid.cli.console import counting_bar
 from pellucid.cli.sampling_options import GivenSampling
+from pellucid.cli.terminal import note
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
 
 NARROWEST = 22
 """Columns of a text beside others."""
-Sweep = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Generate a text for each value of a setting, with the same seed, and print them side by side "
-        "with statistics; several --sweep combine.",
-        metavar="KEY=VALUE,…",
-    ),
-]
 
 
 def set_first_values(sampling: GivenSampling, sweeps: list[str]) -> GivenSampling:
@@ -37,7 +28,7 @@ def set_first_values(sampling: GivenSampling, sweeps: list[str]) -> GivenSamplin
     from pellucid.generation.sweep import parse_sweep
 
     first = {name: values[0] for name, values in map(parse_sweep, sweeps)}
-    return sampling._replace(settings={**sampling.settings, **first})
+    return replace(sampling, settings={**sampling.settings, **first})
 
 
 def print_sweep(
@@ -70,7 +61,7 @@ def print_sweep(
             console.print()
         console.print(_make_table(job, result.rows[first : first + beside]))
     grammar = "" if result.grammar is None else f", grammar stories:{result.grammar}"
-    print(f"seed {result.seed}{grammar}", file=sys.stderr)
+    note(f"seed {result.seed}{grammar}")
 
 
 def _make_table(job: "PromptJob", rows: "Sequence[SweepRow]") -> "Table":

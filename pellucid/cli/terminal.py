@@ -8,13 +8,17 @@ drawn. The text that a model or a tokenizer writes is exact where it goes to a f
 
 import contextlib
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pellucid.base.errors import TokenError
 from pellucid.base.formatting import escape_controls
+
+if TYPE_CHECKING:
+    from pellucid.report.report import Report
 
 
 class SafeStream:
@@ -92,6 +96,36 @@ def standard_input(most: int | None = None) -> str:
             f"standard input is not UTF-8: byte {error.start} is 0x{data[error.start]:02x} ({error.reason}). "
             "Convert it first, for example with iconv."
         ) from None
+
+
+def count_columns(least: int, most: int, usual: int = 80) -> int:
+    """Returns the width of the terminal, `usual` where there is none, within bounds."""
+    return min(max(shutil.get_terminal_size((usual, 24)).columns, least), most)
+
+
+def print_json(data: Any) -> None:
+    """Prints plain data as JSON, numbers in full."""
+    from json import dumps
+
+    print(dumps(data, ensure_ascii=False, indent=1))
+
+
+def print_report(report: "Report", json: bool, width: int) -> None:
+    """Prints a report as lines of at most `width` columns, or as JSON."""
+    print(report.to_json() if json else f"{report.to_text(width)}\n", end="")
+
+
+def note(text: str) -> None:
+    """Prints a line on standard error at once: what is going on, beside the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def say(text: str) -> None:
+    """Prints a line at once; a server goes on where its reader has left, as `head -1` does."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        drop_output()
 
 
 def print_error(message: str, prefix: str = "pellucid: ", last: str = "") -> None:

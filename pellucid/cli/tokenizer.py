@@ -23,6 +23,7 @@ from pellucid.cli.options import (
     TokenizerName,
     bad_file_choice,
 )
+from pellucid.cli.terminal import count_columns, print_json, print_report
 
 if TYPE_CHECKING:
     from pellucid.text.tokenizer import Tokenizer
@@ -121,9 +122,7 @@ def explain(
 
     tokenizer, given = _open(name), _read_text(text)
     if json:
-        from json import dumps
-
-        print(dumps(_tokens(tokenizer, given), ensure_ascii=False, indent=1))
+        print_json(_tokens(tokenizer, given))
         return
     for line in explain_tokens(tokenizer, given, words):
         print(line)
@@ -174,31 +173,23 @@ def compare(
 ) -> None:
     """Compare tokenizers on texts: bytes per token by domain and script, unknown tokens, lost bytes, and the
     cost of the output layer."""
-    import shutil
-
     from pellucid.base.files import check_distinct
-    from pellucid.cli.bar import byte_bar
+    from pellucid.cli.console import byte_bar
     from pellucid.evaluation.tokenizers.compare import compare_tokenizers
-    from pellucid.evaluation.tokenizers.table import draw_comparison, format_comparison
-    from pellucid.report.file import check_figure_output, write_figure
+    from pellucid.evaluation.tokenizers.report import COMPARISON
 
     outputs = output or []
     check_distinct(outputs)
     for file in outputs:
-        check_figure_output(file, force)
+        COMPARISON.check(file, force)
     with byte_bar() as progress:
         found = compare_tokenizers(
             *tokenizers, on=texts, d_model=d_model, field=field, on_bad_file=on_bad_file, progress=progress
         )
     for file in outputs:
-        write_figure(file, draw_comparison(found), force)
-    if json:
-        from json import dumps
-
-        print(dumps(found.to_data(), ensure_ascii=False, indent=1))
-        return
-    print(*format_comparison(found, max(shutil.get_terminal_size((80, 24)).columns, 60)), sep="\n")
-    for file in outputs:
+        found.save(file, force)
+    print_report(found.report(), json, count_columns(60, sys.maxsize))
+    for file in () if json else outputs:
         print(f"picture: {file}")
 
 

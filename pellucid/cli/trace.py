@@ -6,41 +6,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pellucid.cli.options import (
-    Clip,
     Dtype,
     Force,
-    Freeze,
     ModelName,
-    Only,
     Prompts,
-    Rate,
-    Setting,
-    Smoothing,
-    Steps,
     Targets,
-    Update,
+    UpdateOptions,
     Weights,
-    trace_options,
+    with_options,
 )
 
 if TYPE_CHECKING:
     from pellucid.reference.tape import Tape
 
 
+@with_options
 def trace(
     model: ModelName,
     prompts: Prompts,
     output: Annotated[Path, typer.Option("--output", "-o", help="The trace file to write, FILE.json.")],
     target: Targets = None,
     backward: Annotated[bool, typer.Option("--backward", help="Append the gradients of the loss.")] = False,
-    smoothing: Smoothing = 0.0,
-    update: Update = None,
-    lr: Rate = None,
-    setting: Setting = None,
-    clip: Clip = None,
-    only: Only = None,
-    freeze: Freeze = None,
-    steps: Steps = 1,
+    *,
+    updates: UpdateOptions,
     path: Annotated[
         str, typer.Option(help="Who computes: reference (the specification), eager, fused or compiled.")
     ] = "reference",
@@ -61,12 +49,11 @@ def trace(
 
     check_trace_output(output, force)
     found = load(model, dtype=dtype, weights=weights)
-    options = trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps)
-    run = trace(found, prompts, backward=backward, path=path, by_head=by_head, **options)
+    run = trace(found, prompts, backward=backward, path=path, by_head=by_head, **updates.make_run(target))
     files = write_trace(found, run, output, force)
     print(f"{' and '.join(map(str, files))}: {len(run.tape.steps)} steps, {len(run.tape.values)} tensors")
     if "loss" in run.tape:
-        print(_losses(run.tape, steps if update else 0))
+        print(_losses(run.tape, updates.steps if updates.update else 0))
 
 
 def _losses(tape: "Tape", steps: int) -> str:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,6 @@ from pellucid.cli.options import Device, Json, OptionalModelName, Weights, read_
 if TYPE_CHECKING:
     from pellucid.cli.console import Console
     from pellucid.verification.checks.check import Check
-    from pellucid.verification.checks.training.run_subject import RunCheck
     from pellucid.verification.verdict import Finding, VerifyReport
 
 COLORS = {
@@ -114,7 +113,7 @@ def _print_report(console: "Console", model: str | None, report: "VerifyReport",
     _print(console, [*lines, lines[0]] if is_cut else lines)
 
 
-Progress = tuple["Console | None", Callable[["Check | RunCheck"], None], Callable[["Finding"], None]]
+Progress = tuple["Console | None", Callable[["Check[Any]"], None], Callable[["Finding"], None]]
 
 
 @contextmanager
@@ -133,7 +132,7 @@ def _progress(json: bool) -> "Iterator[Progress]":
     console, done = Console(highlight=False), 0
     status = console.status("") if sys.stdout.isatty() else None
 
-    def before(check: "Check | RunCheck") -> None:
+    def before(check: "Check[Any]") -> None:
         if status:
             status.update(escape(f"{done} done; {check.name}: {check.claim}"))
 

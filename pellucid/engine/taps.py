@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,13 @@ from pellucid.engine.compiler import eager_in_this_context
 from pellucid.engine.recording import NamePatterns, Recording
 
 Change = Callable[[Tensor], Tensor]
+
+
+class HasModule(Protocol):
+    """Whatever has a `Transformer`, as a `pellucid.Model` has."""
+
+    @property
+    def module(self) -> nn.Module: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +173,7 @@ class TapScope:
 
 @contextmanager
 def record(
-    *patterns: str, gradients: bool = False, fused: bool = False, model: Any = None
+    *patterns: str, gradients: bool = False, fused: bool = False, model: "nn.Module | HasModule | None" = None
 ) -> Iterator[Recording]:
     """Records the values whose names match a pattern (`*` by default), for each forward call in this block.
 
@@ -209,7 +216,7 @@ def look(function: Callable[[str, Tensor], None], fused: bool = False, model: An
 
 
 @contextmanager
-def edit(pattern: str, change: Change, model: Any = None) -> Iterator[None]:
+def edit(pattern: str, change: Change, model: "nn.Module | HasModule | None" = None) -> Iterator[None]:
     """Replaces, in this block, every value whose name matches by `change(value)`; gradients follow.
 
     With `model`, a `Transformer` or a `pellucid.Model`, only that model's values are edited.

@@ -12,7 +12,7 @@ from pellucid.base.errors import UsageError
 from pellucid.base.files import check_distinct
 from pellucid.evaluation.tasks import evaluate_tasks, read_tasks
 from pellucid.formats.pretrained import parameter_count
-from pellucid.model import Model, load, to_model
+from pellucid.model import AnyModel, Model, Paths, load, to_model
 
 if TYPE_CHECKING:
     from pellucid.evaluation.documents import Documents
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pellucid.evaluation.result import EvaluatedModel, Evaluation, ModelEvaluation
 
 MOST_SAMPLES = 1_000_000
-PAGE = ".html"
 
 
 class EvaluationProgress(NamedTuple):
@@ -39,17 +38,17 @@ Progress = Callable[[EvaluationProgress], None]
 def evaluate(
     model: "Model | str | os.PathLike[str]",
     /,
-    data: Any = (),
+    data: Paths = (),
     *,
-    tasks: Any = (),
-    against: Any = (),
+    tasks: Paths = (),
+    against: AnyModel | Sequence[AnyModel] = (),
     window: int | None = None,
     stride: int | None = None,
     split: str = "file",
     limit: int | str | None = None,
     samples: int = 1000,
     seed: int = 0,
-    output: Any = (),
+    output: Paths = (),
     force: bool = False,
     progress: Progress = lambda _: None,
 ) -> "Evaluation":
@@ -72,12 +71,15 @@ def evaluate(
     """
     model = to_model(model)
     from pellucid.evaluation.documents import read_documents
+    from pellucid.evaluation.report import EVALUATION
     from pellucid.evaluation.result import Evaluation
 
     sources, outputs = _list_paths("data", data), [Path(path) for path in _list_paths("output", output)]
     check_int("samples", samples, least=1, most=MOST_SAMPLES)
     check_int("seed", seed, least=0)
-    check_outputs(outputs, check_bool("force", force))
+    check_distinct(outputs)
+    for path in outputs:
+        EVALUATION.check(path, check_bool("force", force))
     questions = read_tasks(tasks)
     models = [model, *_load_models(model, against)]
     check_read_once(sources, len(models))
@@ -120,7 +122,7 @@ def evaluate(
             **settings,
         )
         for path in outputs:
-            write_output(evaluation, path, force)
+            evaluation.save(path, force)
         if journal is not None:
             journal.remove()
     return evaluation
@@ -130,24 +132,6 @@ def check_read_once(sources: Sequence[str], n_models: int) -> None:
     """Raises where several models would need standard input."""
     if n_models > 1 and "-" in sources:
         raise UsageError("standard input can be read once, and each model needs it: give a file.")
-
-
-def check_outputs(paths: Sequence[Path], force: bool) -> None:
-    """Raises unless an evaluation may be written to each path; call it before the work."""
-    from pellucid.evaluation.evaluation_file import check_evaluation_output
-    from pellucid.evaluation.report.page import check_page_output
-
-    check_distinct(paths)
-    for path in paths:
-        (check_page_output if path.suffix == PAGE else check_evaluation_output)(path, force)
-
-
-def write_output(evaluation: "Evaluation", path: Path, force: bool) -> None:
-    """Writes an evaluation file, or a page where the name ends in .html."""
-    from pellucid.evaluation.evaluation_file import write_evaluation
-    from pellucid.evaluation.report.page import write_page
-
-    (write_page if path.suffix == PAGE else write_evaluation)(evaluation, path, force)
 
 
 def _list_paths(parameter: str, given: Any) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pellucid.base.errors import FileError, PellucidError, quote
-from pellucid.evaluation.task_result import TaskMetric, TaskResult
+from pellucid.evaluation.result import TaskMetric, TaskResult
 
 if TYPE_CHECKING:
     from pellucid.evaluation.scoring import Journal

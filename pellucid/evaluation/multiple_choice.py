@@ -30,8 +30,8 @@ from pellucid.evaluation.continuations import (
     fit_pair,
     score_continuations,
 )
+from pellucid.evaluation.result import TaskMetric, TaskResult
 from pellucid.evaluation.scoring import Journal
-from pellucid.evaluation.task_result import TaskMetric, TaskResult
 from pellucid.formats.folder import parse_table
 from pellucid.formats.pretrained import Pretrained
 

@@ -1,12 +1,52 @@
 """The result of an evaluation: one record for each model, and their differences."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from pellucid.base import notebook
 from pellucid.base.formatting import escape_controls, pluralize
-from pellucid.evaluation.report.text import format_evaluation
-from pellucid.evaluation.task_result import TaskResult
+from pellucid.base.lazy import attach
+from pellucid.report.report import Reported
+
+
+@dataclass(frozen=True)
+class TaskMetric:
+    """One figure of a task, under lm-eval's name where it has one."""
+
+    name: str
+    value: float
+    low: float | None = None
+    """The 95 % confidence interval: by bootstrap over questions, in lm-eval's results ± 1.96 standard
+    errors."""
+    high: float | None = None
+    standard_error: float | None = None
+    """Sample standard deviation over questions / √n."""
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """The metrics of one model on one task."""
+
+    model: str
+    fingerprint: str
+    """Of its weights."""
+    task: str
+    path: str
+    harness: str
+    """`pellucid`, or lm-eval with its version."""
+    n_questions: int
+    metrics: tuple[TaskMetric, ...]
+    chance: float | None = None
+    """The accuracy of guessing, where it is known."""
+    n_truncated: int = 0
+    """Questions whose context lost its beginning, because it did not fit the model's context."""
+    confidently_wrong: tuple[str, ...] = ()
+    """The wrong answers with the largest probabilities, one line each."""
+    questions: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    """A row for each question."""
+
 
 SURPRISAL_WIDTH, N_SURPRISALS = 0.25, 80
 """Nats of a bin of surprisals, and the number of bins."""
@@ -179,7 +219,7 @@ class PairedDifference:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(Reported):
     """Models on the same documents, the first compared with each of the others."""
 
     data: tuple[str, ...]
@@ -200,12 +240,6 @@ class Evaluation:
         found += [f"{one.model} on {one.task}" for one in self.tasks]
         return escape_controls(f"<Evaluation: {', '.join(found)}>", keep="")
 
-    def __str__(self) -> str:
-        return "\n".join(escape_controls(line, keep="") for line in format_evaluation(self))
-
-    def _repr_html_(self) -> str:
-        return notebook.line(str(self))
-
     @property
     def names(self) -> list[str]:
         """The names of the models, in order."""
@@ -218,6 +252,9 @@ class Evaluation:
         if not self.models:
             return []
         return [*_describe_measures(self), *_describe_texts(self), *_describe_doubts(self)]
+
+
+attach(Evaluation, {"pellucid.evaluation.report": ("report",)})
 
 
 def compute_perplexity(loss: float) -> float | None:

@@ -17,8 +17,8 @@ from pellucid.base.files import check_readable
 
 if TYPE_CHECKING:  # torch is imported when a task runs
     from pellucid.evaluation.multiple_choice import Question
+    from pellucid.evaluation.result import TaskResult
     from pellucid.evaluation.scoring import Journal
-    from pellucid.evaluation.task_result import TaskResult
     from pellucid.model import Model
 
     Tasks = dict[Path, list[Question] | None]

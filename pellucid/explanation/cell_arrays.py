@@ -7,12 +7,16 @@ demand. So an explanation is never a second implementation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pellucid.explanation.expression import Apply, Branch, Cell, Expression, Number, Sum
-from pellucid.reference.op import Array, Box, Index, Op
+from pellucid.explanation.trace import Trace
+from pellucid.reference.op import Array, Box, Index, Op, same_cell
+from pellucid.reference.ops.arithmetic import add
+from pellucid.reference.tape import Step, Tape
 from pellucid.reference.tracked_array import TrackedArray, plain, ufunc_name
 
 
@@ -237,3 +241,39 @@ _REDUCTIONS: dict[Any, Callable[[Terms, Top, float], Expression]] = {
     np.mean: _mean,
     np.max: _max,
 }
+
+
+MOST_TERMS = 10_000
+"""Terms of a flattened sum, about: each x + x of a chain doubles them."""
+
+
+def can_flatten(tape: Tape, step: Step) -> bool:
+    """Returns whether an operand of this addition is itself an addition."""
+    return step.op is add and any(_is_addition(tape, name) for name in step.inputs)
+
+
+def _is_addition(tape: Tape, name: str) -> bool:
+    return name in tape.steps and tape.steps[name].op is add
+
+
+def find_terms(trace: Trace, step: Step, index: Index) -> tuple[Cell, ...]:
+    """Returns the cells that a cell of an addition is the sum of, in the order of the run; beyond
+    `MOST_TERMS`, an addition is a term itself."""
+    terms: list[Cell] = []
+    todo = [(step.name, index)]
+    while todo:
+        name, at = todo.pop()
+        if _is_addition(trace.tape, name) and len(terms) + len(todo) < MOST_TERMS:
+            inputs = trace.tape.steps[name].inputs
+            cells = [tuple(int(i[0]) for i in same_cell(at, trace.value(read).shape)) for read in inputs]
+            todo += reversed(list(zip(inputs, cells, strict=True)))
+        else:
+            terms.append(Cell(name, at, float(trace.value(name)[at])))
+    return tuple(terms)
+
+
+def fold_terms(terms: Sequence[Cell], total: float, top: Top) -> Expression:
+    """Returns the sum of cells, of which the `top` largest are shown; its total is the recorded number."""
+    values = np.array([term.value for term in terms])
+    found = fold_sum(Terms(values, lambda i, top: terms[i]), top)
+    return replace(found, value=total) if isinstance(found, Sum) else found

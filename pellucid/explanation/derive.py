@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,16 +12,23 @@ from pellucid.base.arguments import check_int, check_text
 from pellucid.base.errors import TapeError
 from pellucid.base.formatting import escape_controls, format_number
 from pellucid.explanation import address as addresses
-from pellucid.explanation.cell_arrays import RecordingArray, Top, record_part
+from pellucid.explanation.cell_arrays import (
+    RecordingArray,
+    Top,
+    can_flatten,
+    find_terms,
+    fold_terms,
+    record_part,
+)
 from pellucid.explanation.expression import Cell, Expression, find_operands
-from pellucid.explanation.flatten import can_flatten, find_terms, fold_terms
 from pellucid.explanation.formula import Formula, build_formula, build_sum_formula
-from pellucid.explanation.more import IN_PYTHON, More
 from pellucid.explanation.pieces import format_expression
-from pellucid.explanation.table import Slice
-from pellucid.explanation.trace import Trace
+from pellucid.explanation.trace import IN_PYTHON, More, Trace
 from pellucid.reference.op import Index
 from pellucid.reference.tape import Step
+
+if TYPE_CHECKING:
+    from pellucid.explanation.table import Slice
 
 LEAVES = {"param": "parameter", "leaf": "input"}
 
@@ -202,6 +209,8 @@ def explain(
     check_limits(at, depth, top, most)
     part = addresses.parse(trace, at)
     if part.cell is None:
+        from pellucid.explanation.table import Slice
+
         return Slice(trace, part, top, most or None)
     return derive(trace, at, depth, top, most or None, flatten)
 

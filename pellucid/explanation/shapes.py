@@ -16,9 +16,7 @@ from pellucid.base.errors import UsageError
 from pellucid.base.names import describe
 from pellucid.config import ModelConfig
 from pellucid.config.cost import cost, table, total
-from pellucid.explanation.more import IN_PYTHON, More
-from pellucid.explanation.overview import format_tree
-from pellucid.explanation.trace import Trace
+from pellucid.explanation.trace import IN_PYTHON, More, Trace, format_tree
 from pellucid.reference.op import Shape
 from pellucid.reference.training import forward
 

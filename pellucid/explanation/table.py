@@ -15,8 +15,7 @@ import numpy as np
 from pellucid.base import notebook
 from pellucid.base.formatting import escape_controls, format_number
 from pellucid.explanation.address import Address, format_address
-from pellucid.explanation.more import IN_PYTHON, More
-from pellucid.explanation.trace import Trace
+from pellucid.explanation.trace import IN_PYTHON, More, Trace
 from pellucid.explanation.trace_file import make_labels_entry, make_values_entry
 from pellucid.reference.op import Array
 

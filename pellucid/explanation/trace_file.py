@@ -51,27 +51,6 @@ INLINE = 4096
 WeightsOf = Callable[[str, str], Mapping[str, Array]]
 """Opens the model that a trace refers to, with its weights rounded to the dtype of the run."""
 
-_OLD_OPERATIONS = {
-    "surprise": "neg_log_probs",
-    "shares": "l1_normalize",
-    "shares_back": "l1_normalize_back",
-    "per_row": "safe_divide",
-    "per_row_back": "safe_divide_back",
-    "blend": "lerp",
-    "part": "narrow",
-    "put_back": "narrow_back",
-    "above": "shifted_exp",
-    "running_top": "running_max",
-    "running_mix": "running_output",
-    "mixture": "tiled_output",
-    "mixture_scores_back": "tiled_output_scores_back",
-    "mixture_values_back": "tiled_output_values_back",
-    "length": "frobenius_norm",
-    "to_length_one": "divide_by_norm",
-    "target_back": "cross_entropy_logits_back",
-    "counted_back": "cross_entropy_lse_back",
-}
-"""Operations by the names that version 0.1 wrote."""
 _ROLES = ("leaf", "act", "grad", "param", "update")
 _PHASES = ("fwd", "bwd", "upd")
 
@@ -467,8 +446,7 @@ def _read_step(tape: Tape, step: Any) -> None:
         need(known, f"step {name!r} reads {read!r} before anything makes it")
     need(isinstance(attrs, dict), f"step {name!r}: its attributes are not a table")
     try:
-        op = str(step.get("op"))
-        made = Step(name, find_op(_OLD_OPERATIONS.get(op, op)), tuple(inputs), attrs, step["phase"])
+        made = Step(name, find_op(str(step.get("op"))), tuple(inputs), attrs, step["phase"])
     except TapeError as error:
         raise Damaged(f"step {name!r}: {error}".rstrip(".")) from None
     for key, value in attrs.items():

@@ -1,5 +1,6 @@
 """`pellucid.trace`: a run of the specification with every number kept, and its file."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,23 +10,25 @@ import numpy as np
 
 from pellucid.base.arguments import (
     check_bool,
+    check_float,
     check_function,
     check_int,
     check_one_of,
     check_path,
+    check_text,
     check_type,
 )
 from pellucid.base.dtypes import Array, decode, dtype_code, encode
-from pellucid.base.errors import TokenError, UsageError
+from pellucid.base.errors import ConfigError, TokenError, UsageError, did_you_mean, show, unknown
 from pellucid.base.quantized import QuantizedWeight
 from pellucid.config.cost import cost, total
 from pellucid.engine.device_memory import check_memory
-from pellucid.explanation import trace_file
 from pellucid.explanation.trace import Trace
-from pellucid.explanation.updates import check_smoothing, read_update
 from pellucid.formats.pretrained import LazyWeights
 from pellucid.formats.resolve import open_model
 from pellucid.model import Model, to_model
+from pellucid.parts import find, kinds
+from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, join, train
 from pellucid.text.prompts import Prompt, PromptBatch, make_batch
@@ -184,6 +187,8 @@ def _labels(model: "Model", batch: PromptBatch, raw: bool) -> dict[str, list[str
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
     """Returns the trace of a file; the weights that it refers to are read from their model and checked."""
+    from pellucid.explanation import trace_file
+
     return trace_file.read(Path(check_path("path", path)), _rounded_weights)
 
 
@@ -208,4 +213,92 @@ def write_trace(model: "Model", trace: Trace, path: str | Path, force: bool = Fa
     updated = any("@" in name for name in trace.tape.values)
     if updated or any(model.modified_weight(name) is not None for name in model.config.parameters()):
         where = None  # no file has these weights
+    from pellucid.explanation import trace_file
+
     return trace_file.write(trace, file, where, force)
+
+
+# ---- the arguments of an update
+
+
+DEFAULT_RATE = 1.0
+"""The learning rate of an update, by default: one step along the gradient itself."""
+ARGUMENTS = (
+    "target", "backward", "path", "smoothing", "update", "steps", "lr", "only", "freeze", "clip", "settings",
+    "raw_tokens", "at", "depth", "top", "lines", "tokens", "batch",
+)  # fmt: skip
+"""The arguments of `trace` and `explain`, for the hint to a misspelled one."""
+
+
+def read_update(
+    update: str | None,
+    steps: int,
+    lr: float | None,
+    only: str | Sequence[str],
+    freeze: str | Sequence[str],
+    clip: float | None,
+    settings: Mapping[str, Any],
+) -> tuple[OptimizerConfig, dict[str, Any]] | None:
+    """Returns the optimizer, and the other arguments of `reference.optimizers.update`; None without an
+    update.
+
+    The settings are the fields of the rule's `OptimizerConfig`, and so are their defaults.
+    """
+    for name in settings:
+        check_text("a name in settings", name)
+    patterns = {"only": _check_patterns("only", only), "freeze": _check_patterns("freeze", freeze)}
+    if update is None:
+        given = {"lr": lr is not None, **patterns, "clip": clip is not None}
+        names = [*settings, *(name for name, is_given in given.items() if is_given), *["steps"] * (steps > 1)]
+        if wrong := [name for name in settings if name not in _known_settings()]:
+            raise UsageError(f"there is no argument {wrong[0]!r}.{did_you_mean(wrong[0], ARGUMENTS)}")
+        if names:
+            raise UsageError(f"{names[0]!r} belongs to an update: give update='sgd', for example.")
+        return None
+    kind = check_one_of("update", update, kinds("optimizers"))
+    rate = DEFAULT_RATE if lr is None else check_float("lr", lr)
+    choice = {"lr": rate, "only": patterns["only"] or ["*"]}
+    if patterns["freeze"]:
+        choice["freeze"] = patterns["freeze"]
+    if clip is not None:
+        choice["clip"] = check_float("clip", clip, least=0)
+        if not choice["clip"]:
+            raise UsageError("clip must be above 0: gradients are scaled down to that norm.")
+    return _make_optimizer(kind, settings), choice
+
+
+def _known_settings() -> set[str]:
+    parts = (find("optimizers", kind) for kind in kinds("optimizers"))
+    return {field.name for part in parts for field in dataclasses.fields(part)}
+
+
+def _make_optimizer(kind: str, settings: Mapping[str, Any]) -> OptimizerConfig:
+    part = find("optimizers", kind)
+    fields = {field.name: field.type for field in dataclasses.fields(part) if field.name != "lr"}
+    values = {}
+    for name, value in settings.items():
+        if name not in fields:
+            if not fields:
+                raise UsageError(f"{kind} has no setting but lr; omit {name}.")
+            raise UsageError(unknown(f"a setting of {kind}", name, fields))
+        number = check_float(name, value)
+        values[name] = int(number) if fields[name] is int and number == int(number) else number
+    try:
+        optimizer = part(**values)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    assert isinstance(optimizer, OptimizerConfig)
+    return optimizer
+
+
+def check_smoothing(value: Any) -> float:
+    """Returns a label smoothing: a share from 0 to 1."""
+    return check_float("smoothing", value, least=0, most=1)
+
+
+def _check_patterns(parameter: str, given: Any) -> list[str]:
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
+        raise UsageError(f"{parameter} must be a pattern or several, not {show(given)}.")
+    return [check_text(parameter, pattern) for pattern in given]

@@ -21,12 +21,12 @@ import numpy as np
 from pellucid.base.arguments import check_float
 from pellucid.base.dtypes import Array
 from pellucid.config import ModelConfig
+from pellucid.interpretability.attention import compute_attention_statistics, has_pattern
 from pellucid.interpretability.geometry import measure_spread
-from pellucid.interpretability.heads.attention import compute_attention_statistics, has_pattern
-from pellucid.interpretability.logits.lens import label_state, list_states
-from pellucid.interpretability.prompted_model import PromptedModel
+from pellucid.interpretability.lens import label_state, list_states
+from pellucid.interpretability.runner import PromptedModel
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
-from pellucid.report.view import View, ViewTable
+from pellucid.report.items import View, ViewTable
 
 FORMULA = """norm: ‖x_t‖;  massive: max |x| / median |x|;  cosine: mean_{t≠s} cos(x_t, x_s)
 stable rank: ‖X‖²_F / σ₁²;  effective rank: exp(−Σ q ln q), q = σ / Σ σ

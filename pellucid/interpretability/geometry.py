@@ -15,12 +15,12 @@ import numpy as np
 from pellucid.base.arguments import check_int
 from pellucid.base.dtypes import Array
 from pellucid.base.errors import UsageError, unknown
-from pellucid.interpretability.logits.largest import find_largest
-from pellucid.interpretability.prompted_model import PromptedModel, check_tokens
+from pellucid.interpretability.runner import PromptedModel, check_tokens
+from pellucid.interpretability.search import find_largest
 from pellucid.report.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.report.diagram import Grid
 from pellucid.report.figure import Plot
-from pellucid.report.view import View, ViewTable
+from pellucid.report.items import View, ViewTable
 
 FORMULA = """cos(u, v) = u · v / (‖u‖ ‖v‖) of rows of {name};  a : b :: c : argmax_x cos(x, b̂ − â + ĉ)
 principal axes: covariance of the rows = Q Λ Qᵀ, coordinates (x − mean) Q"""

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pellucid.base import notebook
 from pellucid.base.arguments import (
-    check_bool,
     check_function,
     check_int,
     check_list,
@@ -21,8 +21,10 @@ from pellucid.base.formatting import escape_controls
 from pellucid.evaluation.documents import read_documents
 from pellucid.explanation.trace_file import check_trace_output
 from pellucid.generation.settings.token_names import find_token
-from pellucid.interpretability.heads.keyed_text import make_repeated_sequences
-from pellucid.interpretability.logits.tuned_lens import (
+from pellucid.interpretability.keyed_text import make_repeated_sequences
+from pellucid.interpretability.look_kinds import LOOKS, SEVERAL_PROMPTS, check_settings
+from pellucid.interpretability.runner import EngineRunner, PromptedModel, Runner, SpecificationRunner
+from pellucid.interpretability.tuned_lens import (
     TunedLens,
     TunedLensFit,
     check_tuned_lens_output,
@@ -30,16 +32,16 @@ from pellucid.interpretability.logits.tuned_lens import (
     fit_tuned_lens,
     read_tuned_lens,
 )
-from pellucid.interpretability.look_kinds import LOOKS, SEVERAL_PROMPTS, check_settings
-from pellucid.interpretability.prompted_model import PromptedModel
-from pellucid.interpretability.runner import EngineRunner, Runner, SpecificationRunner
 from pellucid.model import Model, load
-from pellucid.report.view import View
-from pellucid.report.view_file import LookRecord, check_look_output, write_look
-from pellucid.report.view_text import format_view
+from pellucid.report.figure import Figure, group_plots
+from pellucid.report.file import VERSION, ReportFile, make_plain
+from pellucid.report.items import Line, OnPage, View
+from pellucid.report.page import escape_text
+from pellucid.report.report import Report, Reported
 from pellucid.text.prompts import Prompt, parse_prompt
 from pellucid.text.sample import make_sample
 
+LOOK = ReportFile("look", "a file of a look", "pellucid-look")
 DEFAULT = ("lens", "attribution", "attention")
 """What is shown where nothing is asked for."""
 ONE_TOKEN = ("token", "against", "answer", "wrong")
@@ -53,12 +55,16 @@ Progress = Callable[[str, int, int], None]
 """Called with what is computed, how much of it is done, and how much there is."""
 
 
-class Look(LookRecord):
+@dataclass(frozen=True, repr=False)
+class Look(Reported):
     """The views of a model: print it, `save` it as .json, .html, .svg or .png."""
 
-    def save(self, path: str | os.PathLike[str], force: bool = False) -> None:
-        """Writes the views as the ending of the name says."""
-        write_look(Path(check_path("path", path)), self, check_bool("force", force))
+    model: str
+    prompts: Sequence[Sequence[str]]
+    """The tokens of each prompt, as shown."""
+    views: Sequence[View]
+    note: str = ""
+    """The text that the views are about, where the reader gave none."""
 
     def __getitem__(self, kind: str) -> View:
         """Returns the view of a kind."""
@@ -72,13 +78,56 @@ class Look(LookRecord):
         return escape_controls(f"<Look inside {self.model}: {kinds}>", keep="")
 
     def __str__(self) -> str:
-        parts = [*filter(None, [self.note]), *("\n".join(format_view(view)) for view in self.views)]
-        return escape_controls("\n\n".join(parts))
+        return self.report().to_text(100)
 
-    def _repr_html_(self) -> str:
-        return notebook.line(self.note) * bool(self.note) + "".join(
-            notebook.branch(view.title, (notebook.line("\n".join(format_view(view))),)) for view in self.views
+    def report(self) -> Report:
+        return Report(
+            f"Inside {self.model}",
+            " ".join(view.found for view in self.views if view.found),
+            [
+                [Line(line) for line in self.note.splitlines()],
+                [OnPage(lambda: map(_draw_prompt, self.prompts))],
+                *([view] for view in self.views),
+            ],
+            LOOK,
+            self.to_data,
+            self._draw,
         )
+
+    def to_data(self) -> dict[str, Any]:
+        """Returns everything as JSON has it; a number that JSON does not have is None."""
+        views = [
+            {
+                "kind": view.kind,
+                "title": view.title,
+                "formula": view.formula,
+                "tables": [
+                    {"caption": table.caption, "columns": list(table.columns), "rows": list(table.rows)}
+                    for table in view.tables
+                ],
+                "notes": list(view.notes),
+                "data": view.data,
+            }
+            for view in self.views
+        ]
+        about = {
+            "format": LOOK.format,
+            "version": VERSION,
+            "model": self.model,
+            "prompts": list(self.prompts),
+        }
+        about |= {"note": self.note} if self.note else {}
+        return dict(make_plain({**about, "views": views}))
+
+    def _draw(self) -> Figure:
+        """Returns all plots of the views as one figure, each view under its title."""
+        sections = (group_plots(view.plots, heading=view.title) for view in self.views)
+        return Figure(f"Inside {self.model}", list(chain.from_iterable(sections)))
+
+
+def _draw_prompt(tokens: Sequence[str]) -> str:
+    spans = (f"<span><small>{i}</small> {escape_text(token)}</span>" for i, token in enumerate(tokens))
+    return f'<p class="prompt">{"".join(spans)}</p>'
 
 
 def look(
@@ -205,7 +254,7 @@ def check_outputs(outputs: Sequence[Path], trace: Path | None, force: bool) -> N
     """Raises where a file that is asked for could not be written, before anything is computed."""
     check_distinct([*outputs, *([] if trace is None else [trace])])
     for file in outputs:
-        check_look_output(file, force)
+        LOOK.check(file, force)
     if trace is not None:
         check_trace_output(trace, force)
 
@@ -216,7 +265,7 @@ def trace_look(
     """Writes the attribution of a logit as a trace: the forward pass of the specification, by head, and the
     steps from it to every contribution. Settings other than those of an attribution are omitted."""
     from pellucid.explanation.tracing import write_trace
-    from pellucid.interpretability.logits.attribution import trace_attribution
+    from pellucid.interpretability.attribution import trace_attribution
 
     if prompt is None:
         prompt, _ = make_own_prompt(model)

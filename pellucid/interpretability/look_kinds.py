@@ -7,7 +7,7 @@ from typing import Any, get_origin
 
 from pellucid.base.errors import UsageError, unknown
 from pellucid.base.schema import Field, fields_of_signature
-from pellucid.report.view import View
+from pellucid.report.items import View
 
 SEVERAL_PROMPTS = ("prompts", "texts")
 """Settings that are further texts, or ids."""
@@ -49,26 +49,26 @@ class LookKind:
 
 LOOKS: Mapping[str, LookKind] = {
     "lens": LookKind(
-        "pellucid.interpretability.logits.lens:view_lens", "what each layer would predict: the logit lens"
+        "pellucid.interpretability.lens:view_lens", "what each layer would predict: the logit lens"
     ),
     "attribution": LookKind(
-        "pellucid.interpretability.logits.attribution:view_attribution",
+        "pellucid.interpretability.attribution:view_attribution",
         "what each head and MLP adds to a logit",
     ),
     "attention": LookKind(
-        "pellucid.interpretability.heads.attention:view_attention", "entropy, distance and sink of every head"
+        "pellucid.interpretability.attention:view_attention", "entropy, distance and sink of every head"
     ),
     "heads": LookKind(
-        "pellucid.interpretability.heads.heads:view_heads",
+        "pellucid.interpretability.heads:view_heads",
         "what each head attends to, and the loss without it",
     ),
     "patching": LookKind(
-        "pellucid.interpretability.patching.patching:view_patching",
+        "pellucid.interpretability.patching:view_patching",
         "which value carries the difference of two prompts",
         needs_prompt=True,
     ),
     "paths": LookKind(
-        "pellucid.interpretability.patching.paths:view_paths",
+        "pellucid.interpretability.paths:view_paths",
         "the effect of one value through another alone",
         needs_prompt=True,
     ),
@@ -85,7 +85,7 @@ LOOKS: Mapping[str, LookKind] = {
         "signs of collapse: ranks, norms, dead units",
     ),
     "search": LookKind(
-        "pellucid.interpretability.logits.search:view_search",
+        "pellucid.interpretability.search:view_search",
         "the next token as a maximum inner product search",
     ),
 }

@@ -23,13 +23,12 @@ from pellucid.data.generated.stories import Annotation, annotate, stories
 from pellucid.data.sources.generated import HELD_OUT, STORIES
 from pellucid.evaluation.bootstrap import estimate_ratios
 from pellucid.evaluation.result import Estimate
+from pellucid.interpretability.keyed_text import find_word_tokens
+from pellucid.interpretability.lens import label_state, list_states
 from pellucid.interpretability.logistic_regression import fit_logistic_regression
-from pellucid.interpretability.logits.lens import label_state, list_states
-from pellucid.interpretability.prompted_model import PromptedModel
-from pellucid.interpretability.runner import Runner
-from pellucid.interpretability.word_alignment import find_word_tokens
+from pellucid.interpretability.runner import PromptedModel, Runner
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
-from pellucid.report.view import View, ViewTable
+from pellucid.report.items import View, ViewTable
 from pellucid.text.tokenizer import Tokenizer
 
 Words = Sequence[Annotation]

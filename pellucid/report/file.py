@@ -1,123 +1,117 @@
-"""A figure written to a file, by the ending of its name; only a figure of this program is ever replaced."""
+"""Files of a report, by the ending of the name: JSON, a page, or a picture; each replaces only its kind."""
 
-from collections.abc import Iterator
+import json
+import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from xml.sax.saxutils import escape
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pellucid.base.errors import UsageError
-from pellucid.base.files import Kind, check_output, new_file
-from pellucid.base.formatting import escape_controls
-from pellucid.report.chart import Chart, LegendKey
-from pellucid.report.figure import Figure
-from pellucid.report.inline import draw_key
-from pellucid.report.page import FOLDER, make_page, read_style
-from pellucid.report.page_colors import BRIGHT
-from pellucid.report.png import check_matplotlib, write_png
-from pellucid.report.svg import has_name, plot_marks, tile, write_svg
-from pellucid.report.svg.marks import COLORS, Tile, svg_tag
+from pellucid.base.files import UNPAIRED, Kind, check_output, make_json_kind, new_file
 
+if TYPE_CHECKING:
+    from pellucid.report.report import Report
 
-def write_page(figure: Figure) -> bytes:
-    """Returns the file; its mark is the `generator` of its head."""
-    keys = figure.keys()
-    charts = [
-        _data(plot, keys, tile(section))
-        for section in figure.sections
-        for plot in section.plots
-        if isinstance(plot, Chart)
-    ]
-    names = [{"name": key.name, "color": f"var(--run{key.color % len(COLORS)})"} for key in keys]
-    legend = "\n".join(map(draw_key, filter(has_name, keys)))
-    colors = (" ".join(f"--run{i}: {color};" for i, color in enumerate(each)) for each in (COLORS, BRIGHT))
-    light, dark = colors
-    style = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
-    body = [f'<ul class="legend">{legend}</ul>' if legend else "", *_draw(figure), '<div id="tip"></div>']
-    return make_page(
-        "pellucid plot",
-        figure.title,
-        figure.found or figure.note,
-        "\n".join(body),
-        style=style + read_style(FOLDER / "plot.css"),
-        script=read_style(FOLDER / "plot.js"),
-        data={"names": names, "panels": charts},
-    ).encode()
-
-
-def _draw(figure: Figure) -> Iterator[str]:
-    for i, section in enumerate(figure.sections):
-        size = tile(section)
-        if section.heading:
-            yield f"<h2>{escape(section.heading)}</h2>"
-        yield '<div class="tiles">'
-        for j, plot in enumerate(section.plots):
-            yield svg_tag(*size.outer, 'class="panel"' if isinstance(plot, Chart) else "")
-            yield from plot_marks(plot, f"plot-{i}-{j}", size, 0, 0)
-            yield "</svg>"
-        yield "</div>"
-    for excerpt in figure.excerpts:
-        shown = escape(escape_controls(excerpt.text, keep="\n").strip("\n"))
-        yield f"<h2>{escape(excerpt.title)}</h2>\n<pre>{shown}</pre>"
-
-
-def _data(chart: Chart, keys: list[LegendKey], size: Tile) -> dict[str, Any]:
-    """Returns what the page's script needs: the place of the axes, and every series that is not faint."""
-    curves = []
-    for series in chart.series:
-        here = np.isfinite(series.y)
-        if series.style in ("line", "points") and here.any():
-            y = series.y[here]
-            curves.append(
-                {
-                    "run": keys.index(series.key),
-                    "steps": series.x[here].tolist(),
-                    "values": [float(f"{value:.6g}") for value in y],
-                    "places": [round(float(place), 4) for place in chart.y.place(y)],
-                }
-            )
-    axes = {"left": size.left, "top": size.above, "wide": size.width, "high": size.height}
-    names = {"title": chart.title, "unit": "epoch" if chart.x.label == "epochs" else "step"}
-    return names | {"curves": curves, "first": chart.x.low, "last": chart.x.high} | axes
-
-
-WRITERS = {".html": write_page, ".svg": write_svg, ".png": write_png}
-MARKS = {
-    ".html": b'<meta name="generator" content="pellucid plot">',
-    ".svg": b'data-generator="pellucid plot"',
-    ".png": b"Software\0pellucid plot",
-}
-"""The bytes by which a figure of this program is recognized, among its first ones."""
+VERSION = 1
 BEGIN = 4096
+PICTURES = (".html", ".svg", ".png")
+PICTURE_MARKS = {".svg": b'data-generator="pellucid plot"', ".png": b"Software\0pellucid plot"}
+"""The bytes by which a picture of this program is recognized, among its first ones."""
 
 
-def _why_not_ours(path: Path) -> str:
-    if not path.is_file():
-        return "it is not a file"
-    with path.open("rb") as file:
-        begin = file.read(BEGIN)
-    return "" if MARKS[path.suffix.lower()] in begin else "it has no mark of `pellucid plot`"
+@dataclass(frozen=True)
+class ReportFile:
+    """The files that the results of a verb are saved as."""
+
+    verb: str
+    """The command, which a page names as its generator."""
+    name: str
+    """With its article: "an evaluation"."""
+    format: str = ""
+    """That a JSON file says; empty where there is none."""
+    endings: tuple[str, ...] = (".json", *PICTURES)
+
+    def kind(self, path: Path) -> Kind:
+        """Returns what may be replaced by a file of this name."""
+        if path.suffix.lower() == ".json":
+            return make_json_kind(self.name, self.format)
+        marks = {".html": f'<meta name="generator" content="pellucid {self.verb}">'.encode(), **PICTURE_MARKS}
+        mark = marks.get(path.suffix.lower(), b"")
+
+        def why_not(path: Path) -> str:
+            if not path.is_file():
+                return "it is not a file"
+            with path.open("rb") as file:
+                begin = file.read(BEGIN)
+            return "" if mark in begin else f"it has no mark of `pellucid {self.verb}`"
+
+        return Kind(self.name, why_not)
+
+    def check(self, path: Path, force: bool = False) -> None:
+        """Raises where a report could not be written to this path, before anything is computed."""
+        if path.name not in ("", "..") and path.suffix.lower() not in self.endings:
+            *others, last = self.endings
+            raise UsageError(
+                f"{path} does not end in {', '.join(others)} or {last}, and other formats cannot be written: "
+                f"use -o {path.stem or self.verb}.html."
+            )
+        if path.suffix.lower() == ".png":
+            from pellucid.report.png import check_matplotlib
+
+            check_matplotlib()
+        check_output(path, self.kind(path), force)
 
 
-FIGURE_FILE = Kind("a picture", _why_not_ours)
+FIGURE = ReportFile("plot", "a picture", endings=PICTURES)
+ANY = ReportFile("report", "a report", "pellucid-report")
+"""The files of a report that is no verb's own."""
 
 
-def check_figure_output(path: Path, force: bool = False) -> None:
-    """Raises where a figure could not be written to this path, before anything is drawn."""
-    if path.name and path.suffix.lower() not in WRITERS:
-        raise UsageError(
-            f"{path} does not end in .html, .svg or .png, and other formats cannot be written: "
-            f"use -o {path.stem}.html."
-        )
-    if path.suffix.lower() == ".png":
-        check_matplotlib()
-    check_output(path, FIGURE_FILE, force)
+def save(report: "Report", path: Path, force: bool = False) -> None:
+    """Writes a report whole or not at all; `force` replaces another file of its kind."""
+    file = report.file or ANY
+    file.check(path, force)
+    with new_file(path, file.kind(path), force) as written:
+        written.write(_encode(report, path.suffix.lower()))
 
 
-def write_figure(path: Path, figure: Figure, force: bool = False) -> None:
-    """Writes a figure as an HTML page, SVG or PNG."""
-    check_figure_output(path, force)
-    data = WRITERS[path.suffix.lower()](figure)
-    with new_file(path, FIGURE_FILE, force) as file:
-        file.write(data)
+def _encode(report: "Report", ending: str) -> bytes:
+    if ending == ".json":
+        return format_json(report).encode("utf-8", UNPAIRED)
+    if ending == ".html":
+        return report.to_html().encode("utf-8", UNPAIRED)
+    figure = report.draw() if report.draw else None
+    if figure is None or not figure.sections:
+        raise UsageError("this report has no plots: write .json or .html instead.")
+    if ending == ".svg":
+        from pellucid.report.svg import write_svg
+
+        return write_svg(figure)
+    from pellucid.report.png import write_png
+
+    return write_png(figure)
+
+
+def format_json(report: "Report") -> str:
+    """Returns every number of a report, with its format and version first."""
+    head = {"format": (report.file or ANY).format, "version": VERSION}
+    return json.dumps({**head, **report.to_data()}, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def make_plain(value: Any) -> Any:
+    """Returns a value as lists, dictionaries, numbers, texts and None.
+
+    >>> make_plain({"a": np.array([1.0, np.nan]), "b": (np.int64(3), np.bool_(True))})
+    {'a': [1.0, None], 'b': [3, True]}
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return make_plain(value.tolist())
+    if isinstance(value, dict):
+        return {str(key): make_plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [make_plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -31,7 +31,7 @@ class AsyncWorker:
 
     @property
     def unsent_bytes(self) -> int:
-        """What the process has not taken yet of what it was sent."""
+        """Bytes that were sent and that the process has not taken yet."""
         return self._stdin.transport.get_write_buffer_size()
 
     def send(self, line: bytes) -> None:

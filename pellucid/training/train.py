@@ -11,6 +11,7 @@ from pellucid.base.arguments import check_function, check_path
 from pellucid.base.errors import UsageError, show
 
 if TYPE_CHECKING:
+    from pellucid.training.events import Event
     from pellucid.training.run import Run
 
 
@@ -18,7 +19,7 @@ def train(
     recipe: str | Path | Sequence[str | Path] | Mapping[str, Any],
     *,
     minutes: float | None = None,
-    on_event: Callable[[Any], object] | None = None,
+    on_event: "Callable[[Event], object] | None" = None,
     **overrides: Any,
 ) -> "Run":
     """Trains as `pellucid train` does and returns the run, ended; `pellucid.load(run)` is its model.

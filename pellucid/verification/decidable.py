@@ -24,13 +24,11 @@ from pellucid.config import ModelConfig
 from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Step, Tape
-from pellucid.verification.bias import regress
 from pellucid.verification.diagnosis import SHAPE_ERRORS, find_variants
 from pellucid.verification.foreign_values import RecordedValue, Recording
 from pellucid.verification.judge_run import RERUN_ALLOWED
 from pellucid.verification.mistakes import MISTAKES, Program, Variant, describe
-from pellucid.verification.precision import NARROW, measure_share
-from pellucid.verification.rounded_array import compute_rounded
+from pellucid.verification.precision import NARROW, measure_share, regress
 from pellucid.verification.rounding import MIN_CELLS, Bounded, round_to
 from pellucid.verification.run_report import RunReport
 from pellucid.verification.span import (
@@ -38,6 +36,7 @@ from pellucid.verification.span import (
     RoundedProgram,
     compute_exactly,
     compute_in_float32,
+    compute_rounded,
     find_kinds,
     generalize,
     is_one_norm,

@@ -18,7 +18,6 @@ from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Array, Index, Op, Shape, each
 from pellucid.reference.ops import table
 from pellucid.reference.tape import Step, Tape
-from pellucid.verification.bias import find_bias
 from pellucid.verification.foreign_values import RecordedValue, Recording, check_recorded
 from pellucid.verification.mismatch import (
     BETWEEN_ENGINES,
@@ -30,7 +29,7 @@ from pellucid.verification.mismatch import (
     largest,
     scales_by_kind,
 )
-from pellucid.verification.precision import NARROW, STATED_ALLOWED, measure_share
+from pellucid.verification.precision import NARROW, STATED_ALLOWED, find_bias, measure_share
 from pellucid.verification.recompute import Recomputation, Recomputed
 from pellucid.verification.rounding import MIN_CELLS, SINGLE, Bounded, round_to
 from pellucid.verification.run_report import Deviation, RunReport

@@ -19,13 +19,13 @@ from pellucid.reference.ops.einsum import parse
 from pellucid.reference.tape import Step, Tape
 from pellucid.verification.foreign_values import Recording
 from pellucid.verification.precision import NARROW, RoundedShare, measure_share
-from pellucid.verification.rounded_array import compute_rounded
 from pellucid.verification.rounding import round_to
 from pellucid.verification.run_report import RunReport
 from pellucid.verification.span import (
     Compute,
     RoundedProgram,
     compute_in_float32,
+    compute_rounded,
     cut_span,
     find_kinds,
     is_one_norm,

@@ -100,7 +100,11 @@ class Recomputation:
         value = self.recorded[name].value if name in self.recorded else self.tape.values[name]
         if self.tape.roles[name] == "leaf" and value.dtype.kind == "f":
             return bound_table(value, dtype)  # recorded or not: the run may have held more of its digits
-        return self.computed[name] if name in self.computed else _exact(value)
+        return (
+            self.computed[name]
+            if name in self.computed
+            else (Bounded(value) if value.dtype.kind == "f" else value)
+        )
 
     def _source_order(self, name: str) -> tuple[bool, bool, bool]:
         """Sorts the inputs of a step by how well they say where its span begins."""
@@ -142,7 +146,3 @@ def _assign_dtypes(tape: Tape, recorded: Recording) -> dict[str, Dtype]:
             if read not in recorded:
                 found[read] = max(own, found.get(read, own), key=lambda dtype: dtype.roundoff)
     return found
-
-
-def _exact(value: Array) -> Any:
-    return Bounded(value) if value.dtype.kind == "f" else value

@@ -144,7 +144,8 @@ class Bounded(TrackedArray):
             if value.dtype == bool:
                 return value
             args = [as_bounded(x) for x in inputs]
-            terms = terms_of(ufunc, ufunc_name(ufunc), value, args)
+            rule = RULES.get(ufunc_name(ufunc))
+            terms = rule(value, *args) if rule else _numeric_terms(ufunc, value, args)
         return Bounded(value, terms, COUNTS.get(ufunc, max)(*(x.count for x in args), 0))
 
     @classmethod
@@ -258,11 +259,6 @@ def count_equal_terms(terms: Array) -> float:
     sizes = absolute(terms).ravel()
     grid = np.floor(sizes / max(BY_NAME["float32"].roundoff * float(sizes.sum()), 1e-300))
     return float((np.unique(grid[sizes > 0], return_counts=True)[1].astype(float) ** 2).sum())
-
-
-def terms_of(ufunc: np.ufunc, name: str, value: Array, args: list[Bounded]) -> Array:
-    """Returns Σ|terms| of the value of a function of these arguments."""
-    return RULES[name](value, *args) if name in RULES else _numeric_terms(ufunc, value, args)
 
 
 def _product(value: Array, a: Bounded, b: Bounded) -> Array:

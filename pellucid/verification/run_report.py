@@ -10,6 +10,8 @@ from typing import Any
 from pellucid.base import notebook
 from pellucid.base.formatting import format_number, pluralize
 from pellucid.reference.op import Index
+from pellucid.report.items import Line, Lines, OnPage, Table
+from pellucid.report.report import Report, Reported
 from pellucid.verification.mismatch import Mismatch
 from pellucid.verification.verdict import Finding, Verdict
 
@@ -35,7 +37,7 @@ class Deviation:
     fits: str = ""
     """Another operation that gives these numbers: a swap that the error budget is too wide to show."""
     bias: str = ""
-    """By how much the cells are off on average, where that is more than rounding explains (`bias.py`)."""
+    """By how much the cells are off on average, where rounding does not explain that (`precision.py`)."""
     rerun_type: str = ""
     """The type, where the unit is the error of the same steps run in a narrower type; empty: u · Σ|terms|."""
     layout: str = ""
@@ -134,7 +136,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, repr=False)
-class RunReport:
+class RunReport(Reported):
     """Every recorded value judged, in the order of the program. It is true where nothing is wrong.
 
     Print it to read it; a notebook shows a table."""
@@ -201,9 +203,18 @@ class RunReport:
     def __repr__(self) -> str:
         return notebook.summarize("RunReport", str(self).partition("\n")[0], ())
 
-    def _repr_html_(self) -> str:
-        rows = [(str(value.verdict), value.place, value.used) for value in self.values]
-        return notebook.line(str(self)) + notebook.listing(self._count, ("verdict", "value", "error"), rows)
+    def report(self) -> Report:
+        first, *more = "\n".join(self.to_lines()).splitlines()
+        rows = [[value.place, str(value.verdict), value.used] for value in self.values]
+        return Report(
+            "A run against what its own inputs give",
+            first,
+            [
+                [Lines(lambda width: [first]), Lines(lambda width: more, is_on_page=bool(more))],
+                [OnPage(Table([["value", "verdict", "error"], *rows]))],
+            ],
+            to_data=self.to_data,
+        )
 
     def summarize(self) -> Finding:
         """Returns one finding for the whole run: the first value that fails, else the one nearest to its
@@ -222,7 +233,8 @@ class RunReport:
             return Finding(Verdict.EQUAL, count)
         return Finding(self.verdict, f"{self.worst.used} at {self.worst.name}, {count}")
 
-    def __str__(self) -> str:
+    def to_lines(self) -> list[str]:
+        """Returns the verdict as text: what it is, where, and why."""
         write: dict[Verdict, Callable[[], list[str]]] = {
             Verdict.EQUAL: lambda: [f"equal: {self._count}"],
             Verdict.NOISE: self._noise_lines,
@@ -236,7 +248,7 @@ class RunReport:
         if self.not_compared:
             names = pluralize(len(self.not_compared), "name")
             lines.append(f"  not compared, {names} of theirs: {', '.join(self.not_compared[:5])}")
-        return "\n".join(lines)
+        return lines
 
     @property
     def _count(self) -> str:
@@ -353,7 +365,7 @@ def _as_json(value: float) -> float | str:
 
 
 @dataclass(frozen=True, repr=False)
-class ArraysReport:
+class ArraysReport(Reported):
     """The plain difference of two sets of arrays. It is true where they are equal."""
 
     count: int
@@ -370,14 +382,16 @@ class ArraysReport:
     def __repr__(self) -> str:
         return notebook.summarize("ArraysReport", str(self).partition("\n")[0], ())
 
-    def _repr_html_(self) -> str:
-        return notebook.line(str(self))
-
-    def __str__(self) -> str:
-        if self.mismatch is None:
-            return f"equal: {pluralize(self.count, 'value')}"
-        return (
-            f"different (no program is known, so rounding cannot be separated from a bug)\n  {self.mismatch}"
+    def report(self) -> Report:
+        lines = [f"equal: {pluralize(self.count, 'value')}"]
+        if self.mismatch is not None:
+            lines = ["different (no program is known, so rounding cannot be separated from a bug)"]
+            lines += [f"  {self.mismatch}"]
+        return Report(
+            "Two sets of arrays",
+            lines[0],
+            [[*map(Line, "\n".join(lines).splitlines())]],
+            to_data=self.to_data,
         )
 
     def to_data(self) -> dict[str, Any]:

@@ -8,49 +8,41 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pellucid.base import notebook
 from pellucid.base.formatting import escape_controls, pluralize
+from pellucid.report.items import Lines, OnPage, Table
+from pellucid.report.report import Report, Reported
 
 
 class Verdict(StrEnum):
-    """The conclusion of a comparison, in the words that people and JSON read."""
+    """The conclusion of a comparison, in the words that people and JSON read; the gravest is the last."""
 
+    SKIPPED = "skipped"
+    """Not checked: the claim does not apply, or a program that it needs is missing."""
     EQUAL = "equal"
     """Within the tolerance for float64, or bit for bit where that is claimed."""
     RIGHT = "right"
     """Every other reading that a text can tell apart from the given one is worse on it."""
     NOISE = "noise"
     """Different, and rounding explains how much."""
+    NO_BUG_SEEN = "no bug seen"
+    """As noise, but the recorded values do not exclude every usual mistake."""
+    UNKNOWN = "cannot tell"
+    """Too few values were recorded to bound the rounding error between them."""
+    DIFFERENT = "different"
+    """Each value follows from its own inputs, but the two runs were given different weights."""
     LOW_PRECISION = "low precision"
     """Within what rounding explains, but systematically more than the stated arithmetic: computed in a lower
     precision than stated."""
     BUG = "BUG"
     """Different by more than rounding can explain."""
-    DIFFERENT = "different"
-    """Each value follows from its own inputs, but the two runs were given different weights."""
-    NO_BUG_SEEN = "no bug seen"
-    """As noise, but the recorded values do not exclude every usual mistake."""
-    UNKNOWN = "cannot tell"
-    """Too few values were recorded to bound the rounding error between them."""
-    SKIPPED = "skipped"
-    """Not checked: the claim does not apply, or a program that it needs is missing."""
 
     @property
     def is_failure(self) -> bool:
         return self in (Verdict.BUG, Verdict.LOW_PRECISION, Verdict.DIFFERENT)
 
-
-_SEVERITY = (
-    Verdict.SKIPPED,
-    Verdict.EQUAL,
-    Verdict.RIGHT,
-    Verdict.NOISE,
-    Verdict.NO_BUG_SEEN,
-    Verdict.UNKNOWN,
-    Verdict.DIFFERENT,
-    Verdict.LOW_PRECISION,
-    Verdict.BUG,
-)
+    @property
+    def gravity(self) -> int:
+        return list(Verdict).index(self)
 
 
 class Judged(StrEnum):
@@ -138,7 +130,7 @@ class Finding:
 
 
 @dataclass(frozen=True, repr=False)
-class VerifyReport:
+class VerifyReport(Reported):
     """The findings of `verify`, in the order of the checks. It is true where there is no bug.
 
     Print it to read it; a notebook shows a table."""
@@ -150,7 +142,7 @@ class VerifyReport:
     @property
     def verdict(self) -> Verdict:
         verdicts = (finding.verdict for finding in self.findings)
-        return max(verdicts, key=_SEVERITY.index, default=Verdict.SKIPPED)
+        return max(verdicts, key=lambda verdict: verdict.gravity, default=Verdict.SKIPPED)
 
     @property
     def bugs(self) -> list[Finding]:
@@ -165,7 +157,7 @@ class VerifyReport:
         found = [finding for finding in self.findings if finding.name == name]
         if not found:
             raise KeyError(name)
-        return max(found, key=lambda finding: _SEVERITY.index(finding.verdict))
+        return max(found, key=lambda finding: finding.verdict.gravity)
 
     @property
     def by_model(self) -> "dict[str, VerifyReport]":
@@ -177,13 +169,10 @@ class VerifyReport:
             if name
         }
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
     def __repr__(self) -> str:
         return escape_controls(f"<VerifyReport: {self.summary()}>", keep="")
 
-    def _repr_html_(self) -> str:
+    def report(self) -> Report:
         rows = [
             [
                 str(one.verdict),
@@ -193,8 +182,17 @@ class VerifyReport:
             ]
             for one in self.findings
         ]
-        messages = notebook.line("\n\n".join(filter(None, (bug.message for bug in self.bugs))))
-        return notebook.table(self.summary(), rows, "left") + messages
+        table = Table([["verdict", "check", "claim", "measured"], *rows], is_prose=True)
+        messages = "\n\n".join(filter(None, (bug.message for bug in self.bugs)))
+        return Report(
+            "The checks of a model's numbers",
+            self.summary(),
+            [
+                [Lines(lambda width: self.lines()), OnPage(table)],
+                [OnPage(messages)],
+            ],
+            to_data=lambda: {"findings": [finding.to_data() for finding in self.findings]},
+        )
 
     def lines(self, is_verbose: bool = False) -> list[str]:
         """Returns the report as text: what it concludes, then a line for each check, as `Finding.lines`;

@@ -265,7 +265,7 @@ def test_every_unit_of_the_package_has_a_layer() -> None:
 def test_no_command_without_torch_imports_torch() -> None:
     script = (
         "import sys, pellucid.cli, pellucid.model, pellucid.config.cost, pellucid.verification.mistakes, "
-        "pellucid.explanation.overview, pellucid.explanation.trace_file, pellucid.verification.replay, "
+        "pellucid.explanation.trace, pellucid.explanation.trace_file, pellucid.verification.replay, "
         "pellucid.verification.judge_run, pellucid.verification.foreign_values, "
         "pellucid.explanation.probe.readings, "
         "pellucid.explanation.conventions, pellucid.formats.resolve, pellucid.formats.gguf, "

@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,10 @@ class Done:
 
 
 class Shell:
-    def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
-        self.capsys, self.patch = capsys, patch
+    def __init__(
+        self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, home: Path = Path()
+    ) -> None:
+        self.capsys, self.patch, self.home = capsys, patch, home
 
     def __call__(self, *arguments: object, stdin: bytes = b"") -> Done:
         self.patch.setenv("NO_COLOR", "1")

@@ -54,7 +54,7 @@ ENVIRONMENT = {
 def run(arguments: list[str], folder: Path, **more: object) -> Done:
     """Runs a command line in a container; a server ends as soon as it serves, and `verify` makes the checks
     whose messages quote files or programs outside."""
-    if arguments[:1] == ["serve"]:
+    if arguments[:1] in (["serve"], ["explore"]):
         more.setdefault("first", "tests.cli.container:end_servers")
     if arguments[:1] == ["verify"]:
         more.setdefault("first", "tests.cli.container:leave_out_numbers")

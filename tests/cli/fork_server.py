@@ -105,19 +105,18 @@ class ForkServer:
         reading, given, kept = _streams(terminal, stdin)
         if stdout is not None:
             given[1] = stdout
-        request = {
-            "arguments": [argument.encode("utf-8", "surrogateescape").hex() for argument in arguments],
-            "cwd": os.fsencode(cwd).hex(),
-            "environment": dict(environment),
-            "closed": list(closed),
-            "terminal": terminal,
-            "seconds": seconds,
-            "child": child,
-        }
-        socket.send_fds(self.socket, [json.dumps(request).encode()], given)
+        pid = self._start(
+            given,
+            arguments,
+            cwd,
+            environment=dict(environment),
+            closed=list(closed),
+            terminal=terminal,
+            seconds=seconds,
+            child=child,
+        )
         for handle in {*given} - {stdout}:
             os.close(handle)
-        pid = int(self.socket.recv(64))
         if delay:
             time.sleep(delay)
             with contextlib.suppress(ProcessLookupError):
@@ -129,6 +128,29 @@ class ForkServer:
             for handle in {*reading, *kept}:
                 with contextlib.suppress(OSError):
                     os.close(handle)
+
+    def open_terminal(
+        self, arguments: Iterable[str], cwd: Path, environment: Mapping[str, str]
+    ) -> tuple[int, int]:
+        """Runs `pellucid ARGUMENTS` at a terminal that shows what is typed; returns the process, and the end
+        at which a person sits. `wait` is called once it has ended, before anything else runs."""
+        [here], given, _ = _streams(True, None, echo=True)
+        more: dict[str, Any] = {"closed": [], "terminal": True, "seconds": SECONDS, "child": {}}
+        pid = self._start(given, arguments, cwd, environment=dict(environment), **more)
+        for handle in given:
+            os.close(handle)
+        return pid, here
+
+    def wait(self) -> int:
+        """Returns the exit code of the command at the terminal."""
+        return os.waitstatus_to_exitcode(json.loads(self.socket.recv(256))["status"])
+
+    def _start(self, streams: list[int], arguments: Iterable[str], cwd: Path, **request: Any) -> int:
+        """Returns the process of a new command line, which has the streams as 0, 1 and 2."""
+        request["arguments"] = [argument.encode("utf-8", "surrogateescape").hex() for argument in arguments]
+        request["cwd"] = os.fsencode(cwd).hex()
+        socket.send_fds(self.socket, [json.dumps(request).encode()], streams)
+        return int(self.socket.recv(64))
 
     def _follow(
         self, pid: int, reading: list[int], seconds: float, until: bytes, then: int, leave: bool
@@ -171,13 +193,15 @@ class ForkServer:
         return Done(code, texts[0], b"".join(texts[1:]), hung, orphans, status["seconds"])
 
 
-def _streams(terminal: bool, stdin: bytes | None) -> tuple[list[int], list[int], list[int]]:
+def _streams(
+    terminal: bool, stdin: bytes | None, echo: bool = False
+) -> tuple[list[int], list[int], list[int]]:
     """Returns the ends to read from, those for the child's 0, 1 and 2, and what else is to be closed."""
     if terminal:
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         settings = termios.tcgetattr(slave)
-        settings[3] &= ~termios.ECHO
+        settings[3] &= ~(0 if echo else termios.ECHO)
         termios.tcsetattr(slave, termios.TCSANOW, settings)
         if stdin is not None:
             os.write(master, stdin + b"\x04" * 4)  # the end: once to send the line, then to end the file

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import pellucid
 from pellucid.base.errors import PellucidError, ResourceError
 from pellucid.cli.app import COMMANDS, EXIT_CODES, FIRST, command_tree
@@ -34,17 +32,14 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "parameter"), NUMBERS, ids=[f"{name} {parameter.opts[0]}" for name, parameter in NUMBERS]
-)
-def test_every_number_has_a_lowest_and_a_highest_value(name: str, parameter: Any) -> None:
+def test_every_number_has_a_lowest_and_a_highest_value() -> None:
     """A number without bounds can overflow, fill the memory or start processes without end. Those of sampling
     settings are in the settings' table, for every way in which they are given."""
-    bounds = parameter.type if hasattr(parameter.type, "min") else None
-    low, high = getattr(bounds, "min", None), getattr(bounds, "max", None)
-    if bounds is None and (setting := SETTINGS[parameter.name]).type in (int, float):
-        low, high = setting.bounds
-    assert low is not None and high is not None and abs(low) <= 2**63 and high < 2**63
+    for name, parameter in NUMBERS:
+        kind = parameter.type
+        low, high = (kind.min, kind.max) if hasattr(kind, "min") else SETTINGS[parameter.name].bounds
+        is_bounded = low is not None and high is not None and abs(low) <= 2**63 and high < 2**63
+        assert is_bounded, f"{name} {parameter.opts[0]}"
 
 
 def describe(group: Any) -> list[Any]:
@@ -68,10 +63,7 @@ def test_commands_with_numbers_are_found() -> None:
     assert {"explain", "generate", "plot", "train", "tokenizer explain"} <= {name for name, _ in NUMBERS}
 
 
-def test_ids_that_are_not_numbers_are_refused(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    shell = Shell(capsys, monkeypatch)
+def test_ids_that_are_not_numbers_are_refused(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a b")
     shell("tokenizer", "train", tmp_path / "text.txt", "--kind", "characters", "-o", tmp_path / "letters")
     for ids in ("--5", "²", "9" * 5000, "1 x"):
@@ -79,10 +71,8 @@ def test_ids_that_are_not_numbers_are_refused(
         assert (done.code, done.out) == (2, ""), ids
 
 
-def test_the_help_has_seven_panels_and_a_short_line_for_each_command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown = Shell(capsys, monkeypatch)("--help").out
+def test_the_help_has_seven_panels_and_a_short_line_for_each_command(shell: Shell) -> None:
+    shown = shell("--help").out
     panels = list(dict.fromkeys(command.panel for command in COMMANDS.values()))
     assert panels == ["Models", "Use", "See", "Check", "Measure", "Train", "Learn"]
     places = [shown.index(f"╭─ {panel} ─") for panel in panels]
@@ -92,10 +82,8 @@ def test_the_help_has_seven_panels_and_a_short_line_for_each_command(
     assert shown.count("pellucid ") >= len(FIRST) == 3 and all(line in shown for line in FIRST)
 
 
-def test_the_help_and_the_page_name_every_exit_code(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown = " ".join(Shell(capsys, monkeypatch)("--help").out.split())
+def test_the_help_and_the_page_name_every_exit_code(shell: Shell) -> None:
+    shown = " ".join(shell("--help").out.split())
     page = (Path(pellucid.__file__).parents[1] / "docs" / "commands.md").read_text("utf-8")
     for code, meaning in EXIT_CODES.items():
         assert str(code) in shown and f"| {code} | {meaning} |" in page

@@ -2,11 +2,9 @@
 
 import json
 import os
-import pty
 import re
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 
 import pellucid
 from tests.cli.commands import Shell
+from tests.cli.fork_server import fork_server
 from tests.model import folders
 from tests.model.test_model_chat import CHATML
 
@@ -25,12 +24,6 @@ OPTIONS = ("--max-new-tokens", "4", "--temperature", "1.5", "--top-p", "1", "--s
 def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = folders.random_models.LLAMA | {"context_length": 20_000}
     return folders.ours(tmp_path_factory.mktemp("talker") / "tiny", shape, chat_template=CHATML)
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
-    return Shell(capsys, monkeypatch)
 
 
 # ---- in a pipe
@@ -106,18 +99,10 @@ class Terminal:
     """A chat in a pseudo-terminal: what is typed goes in, and what is shown comes out."""
 
     def __init__(self, home: Path, *arguments: object) -> None:
-        self.process, self.file = pty.fork()
-        if self.process == 0:
-            os.environ |= {
-                "PELLUCID_HOME": str(home),
-                "TERM": "xterm",
-                "COLUMNS": "80",
-                "OMP_NUM_THREADS": "1",
-            }
-            os.environ.pop("NO_COLOR", None)
-            command = [sys.executable, "-m", "pellucid.cli", "chat", *map(str, arguments)]
-            os.execv(sys.executable, command)
-        self.shown = ""
+        environment = {"PELLUCID_HOME": str(home), "TERM": "xterm", "COLUMNS": "80", "NO_COLOR": ""}
+        line = ["chat", *map(str, arguments)]
+        self.process, self.file = fork_server().open_terminal(line, home, environment)
+        self.shown, self.is_ended = "", False
 
     def wait(self, text: str, seconds: float = 60) -> str:
         """Returns what is shown up to a text."""
@@ -138,23 +123,22 @@ class Terminal:
 
     def end(self) -> int:
         """Returns the exit code."""
-        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+        self.is_ended = True
+        return fork_server().wait()
 
     def close(self) -> None:
         os.close(self.file)
-        try:
+        if not self.is_ended:
             os.kill(self.process, signal.SIGKILL)
-            os.waitpid(self.process, 0)
-        except (ProcessLookupError, ChildProcessError):
-            pass
+            self.end()
 
 
 @pytest.fixture
-def terminal(talker: Path, tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+def terminal(shell: Shell, talker: Path) -> Iterator[Callable[..., Terminal]]:
     opened = []
 
     def start(*options: object) -> Terminal:
-        opened.append(Terminal(tmp_path, talker, *options))
+        opened.append(Terminal(shell.home, talker, *options))
         opened[-1].wait("> ")
         return opened[-1]
 
@@ -163,16 +147,16 @@ def terminal(talker: Path, tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         one.close()
 
 
-def test_the_opening_says_how_quantized_weights_are_held(talker: Path, tmp_path: Path) -> None:
+def test_the_opening_says_how_quantized_weights_are_held(shell: Shell, talker: Path, tmp_path: Path) -> None:
     pellucid.quantize(talker).save(tmp_path / "small")
-    chat = Terminal(tmp_path, tmp_path / "small")
+    chat = Terminal(shell.home, tmp_path / "small")
     shown = chat.wait("/help")
     chat.close()
     assert "weights: int8, " in shown and "bits a weight" in shown
 
 
 def test_a_terminal_has_editing_pastes_and_a_history(
-    terminal: Callable[..., Terminal], talker: Path, tmp_path: Path
+    terminal: Callable[..., Terminal], shell: Shell, tmp_path: Path
 ) -> None:
     chat = terminal(*OPTIONS)
     chat.type("Whp?\x1b[D\x7fo\r")  # the cursor goes left, and p becomes o
@@ -196,7 +180,7 @@ def test_a_terminal_has_editing_pastes_and_a_history(
     assert chat.end() == 0
     asked = [one["content"] for one in json.loads(path.read_bytes())["messages"][::2]]
     assert asked == ["Who?", "two\nlines", "one\ntwo", "Who?"]
-    history = tmp_path / "chat-history.jsonl"
+    history = shell.home / "chat-history.jsonl"
     assert history.stat().st_mode & 0o777 == 0o600
     lines = [json.loads(line) for line in history.read_text().splitlines()]
     assert lines == ["Who?", "two\nlines", "one\\\ntwo", "Who?", f"/save {path}"]

@@ -1,10 +1,11 @@
-"""Commands are completed, and their arguments are read as a shell reads them."""
+"""Lines become messages and commands, which are completed; arguments are read as a shell reads them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pellucid.cli.chat_commands import COMMANDS, _read_output, complete_input
+from pellucid.cli.chat_commands import COMMANDS, ChatInput, _read_output, complete_input, read_input
 
 
 def test_commands_settings_and_files_are_completed(tmp_path: Path) -> None:
@@ -31,3 +32,56 @@ def test_commands_settings_and_files_are_completed(tmp_path: Path) -> None:
 )
 def test_a_path_is_read_as_a_shell_reads_it(text: str, path: str, force: bool) -> None:
     assert _read_output(text) == (Path(path), force)
+
+
+def read_all(*lines: str) -> list[ChatInput]:
+    waiting = iter(lines)
+
+    def read_line(goes_on: bool) -> str:
+        for line in waiting:
+            return line
+        raise EOFError
+
+    def inputs() -> Iterator[ChatInput]:
+        while True:
+            try:
+                yield read_input(read_line)
+            except EOFError:
+                return
+
+    return list(inputs())
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        (["Hello", ""], [ChatInput("Hello"), ChatInput("")]),
+        (["a\\", "b\\", "c", "d"], [ChatInput("a\nb\nc"), ChatInput("d")]),
+        (["a\\"], [ChatInput("a")]),
+        (['"""', "a", " b", '"""', "c"], [ChatInput("a\n b"), ChatInput("c")]),
+        (['"""a', 'b"""'], [ChatInput("a\nb")]),
+        (['"""a"""'], [ChatInput("a")]),
+        (['"""', "/reset", '"""'], [ChatInput("/reset")]),
+        (['"""', "a"], [ChatInput("a")]),
+        (['"""', 'a\nb\n"""'], [ChatInput("a\nb")]),
+        (["pasted\nin one go"], [ChatInput("pasted\nin one go")]),
+        (["/set  n=1 "], [ChatInput("n=1", "set")]),
+        (["/"], [ChatInput("", "")]),
+        (["//etc/hosts"], [ChatInput("/etc/hosts")]),
+        (["/system Be\\", "brief."], [ChatInput("Be\nbrief.", "system")]),
+        (["1 / 2"], [ChatInput("1 / 2")]),
+    ],
+)
+def test_lines_are_messages_or_commands(lines: list[str], wanted: list[ChatInput]) -> None:
+    assert read_all(*lines) == wanted
+
+
+def test_a_line_that_continues_a_message_is_asked_for_as_such() -> None:
+    asked, lines = list[bool](), iter(['"""', "a", '"""'])
+
+    def read_line(goes_on: bool) -> str:
+        asked.append(goes_on)
+        return next(lines)
+
+    read_input(read_line)
+    assert asked == [False, True, True]

@@ -8,10 +8,9 @@ from pellucid.explanation.choices import families
 from tests.cli.commands import Shell
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+@pytest.fixture(autouse=True)
+def _columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    return Shell(capsys, monkeypatch)
 
 
 def test_the_list_names_every_kind_of_every_family_in_a_hundred_columns(shell: Shell) -> None:
@@ -107,18 +106,3 @@ def test_everything_as_data_is_json(shell: Shell) -> None:
     assert rope["default_of"] == ["positions"] and rope["settings"]["base"] == 10000
     (linear,) = json.loads(shell("choices", "unembeddings/linear", "--json").out)
     assert linear["cost"][0]["parameters"] == 134_515_008 + 49152 * 576
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("swigl", "'swiglu'"),
-        (
-            "linear",
-            "outputs/linear or unembeddings/linear or schedules/linear",
-        ),
-    ],
-)
-def test_a_wrong_name_is_refused_in_one_line(shell: Shell, name: str, words: str) -> None:
-    done = shell("choices", name)
-    assert (done.code, done.out) == (2, "") and words in done.err and done.err.count("\n") == 1

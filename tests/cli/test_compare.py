@@ -4,18 +4,16 @@ import contextlib
 import io
 import json
 import pickle
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from safetensors.numpy import save_file
-from typer.testing import CliRunner
 
-from pellucid.base.errors import FileError, PellucidError, UsageError
-from pellucid.cli.compare import compare
+from pellucid.base.errors import FileError, UsageError
 from pellucid.config import preset_text
 from pellucid.explanation.trace import Trace
 from pellucid.explanation.trace_file import write
@@ -25,25 +23,9 @@ from pellucid.reference.training import forward
 from pellucid.verification import foreign_values, name_table
 from pellucid.verification.compare import _check_same_sizes
 from pellucid.verification.foreign_values import RecordedValue
+from tests.cli.commands import Shell
 from tests.formats.gguf import random_models
 from tests.reference.models import CONFIGS, IDS, weights
-
-APP = typer.Typer()
-APP.command()(compare)
-
-
-@APP.callback()
-def _several() -> None:
-    """So that `compare` is a command among others."""
-
-
-def asked(*arguments: Any) -> Any:
-    """What the command prints and its exit code; what a person asked wrongly is raised."""
-    done = CliRunner().invoke(APP, ["compare", *map(str, arguments)])
-    if isinstance(done.exception, PellucidError):
-        raise done.exception
-    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
-    return done
 
 
 def traced(path: Path, prompt: str = "A B C D", target: str | None = None) -> Path:
@@ -55,61 +37,63 @@ def arrays(prompt: str = "A B C D") -> dict[str, Any]:
     return {name: load("abcd").trace(prompt).tape[name] for name in load("abcd").trace(prompt).tape.steps}
 
 
-def test_two_traces_of_one_run_are_equal(tmp_path: Path) -> None:
+def test_two_traces_of_one_run_are_equal(shell: Shell, tmp_path: Path) -> None:
     a, b = traced(tmp_path / "a.json", target="A"), traced(tmp_path / "b.json", target="A")
-    done = asked(a, b)
-    assert (done.exit_code, done.stdout[:7]) == (0, "equal: ")
+    done = shell("compare", a, b)
+    assert (done.code, done.out[:7]) == (0, "equal: ")
 
 
-def test_a_changed_number_in_a_trace_is_a_bug_at_its_name_and_nothing_after_it(tmp_path: Path) -> None:
+def test_a_changed_number_in_a_trace_is_a_bug_at_its_name_and_nothing_after_it(
+    shell: Shell, tmp_path: Path
+) -> None:
     a, b = traced(tmp_path / "a.json"), traced(tmp_path / "b.json")
     data = json.loads(b.read_text("utf-8"))
     data["tensors"]["blocks.0.attn.scores"]["values"][0][0][2][1] += 0.5
     b.write_text(json.dumps(data), "utf-8")
-    done = asked(a, b)
-    assert done.exit_code == 1
-    assert done.stdout.startswith("BUG at blocks.0.attn.scores\n  blocks.0.attn.scores[t=2,s=1]: ")
-    assert "S[t,s] = Σ_d Q[t,d] K[s,d] / √2" in done.stdout
-    assert "1 more: blocks.0.attn.masked" in done.stdout  # the changed score is not what was masked
-    assert "pattern" not in done.stdout
+    done = shell("compare", a, b)
+    assert done.code == 1
+    assert done.out.startswith("BUG at blocks.0.attn.scores\n  blocks.0.attn.scores[t=2,s=1]: ")
+    assert "S[t,s] = Σ_d Q[t,d] K[s,d] / √2" in done.out
+    assert "1 more: blocks.0.attn.masked" in done.out  # the changed score is not what was masked
+    assert "pattern" not in done.out
 
 
-def test_two_models_differ_where_their_weights_do(tmp_path: Path) -> None:
+def test_two_models_differ_where_their_weights_do(shell: Shell, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(preset_text("abcd").replace("[[2, 0], [0, 2]]", "[[2, 0], [0, 3]]"), "utf-8")
-    done = asked("abcd", mine, "A B")
-    assert done.exit_code == 1
-    assert done.stdout.startswith("different: ")
-    assert "given differently: blocks.0.attn.q_proj.weight[out=1,in=1]: theirs 3, ours 2" in done.stdout
-    assert "the first value that departs from ours: blocks.0.attn.q[t=1,d=1]: theirs 3, ours 2" in done.stdout
-    assert "Q[t,d] = Σ_c" in done.stdout and "BUG" not in done.stdout
-    data = json.loads(asked("abcd", mine, "A B", "--json").stdout)
+    done = shell("compare", "abcd", mine, "A B")
+    assert done.code == 1
+    assert done.out.startswith("different: ")
+    assert "given differently: blocks.0.attn.q_proj.weight[out=1,in=1]: theirs 3, ours 2" in done.out
+    assert "the first value that departs from ours: blocks.0.attn.q[t=1,d=1]: theirs 3, ours 2" in done.out
+    assert "Q[t,d] = Σ_c" in done.out and "BUG" not in done.out
+    data = json.loads(shell("compare", "abcd", mine, "A B", "--json").out)
     assert (data["verdict"], data["given_differently"]) == ("different", ["blocks.0.attn.q_proj.weight"])
-    assert asked("abcd", "abcd", "A B", "--target", "C").exit_code == 0
+    assert shell("compare", "abcd", "abcd", "A B", "--target", "C").code == 0
 
 
-def test_weights_are_held_as_asked(tmp_path: Path) -> None:
+def test_weights_are_held_as_asked(shell: Shell, tmp_path: Path) -> None:
     theirs = load("abcd", weights="int8").trace("A B").tape
     np.savez(tmp_path / "theirs.npz", **{name: theirs[name] for name in ("logits", "probs")})
     sides = ("abcd", tmp_path / "theirs.npz", "A B")
-    assert asked(*sides, "--weights", "int8").stdout.startswith("equal: ")
-    assert not asked(*sides).stdout.startswith("equal: ")
-    with pytest.raises(UsageError, match="omit it"):
-        asked(traced(tmp_path / "a.json"), tmp_path / "a.json", "--weights", "int8")
+    assert shell("compare", *sides, "--weights", "int8").out.startswith("equal: ")
+    assert not shell("compare", *sides).out.startswith("equal: ")
+    refused = shell("compare", traced(tmp_path / "a.json"), tmp_path / "a.json", "--weights", "int8")
+    assert refused.code == 2 and "omit it" in refused.err
 
 
-def test_arrays_in_half_precision_are_noise(tmp_path: Path) -> None:
+def test_arrays_in_half_precision_are_noise(shell: Shell, tmp_path: Path) -> None:
     halves = {name: value.astype(np.float16) for name, value in arrays().items()}
     np.savez(tmp_path / "theirs.npz", **halves)
-    done = asked("abcd", tmp_path / "theirs.npz", "A B C D")
-    assert done.exit_code == 0
-    assert done.stdout.startswith("noise: ")
-    assert asked(tmp_path / "theirs.npz", "abcd", "A B C D").stdout == done.stdout
-    strict = asked("abcd", tmp_path / "theirs.npz", "A B C D", "--dtype", "float32")
-    assert strict.exit_code == 1
+    done = shell("compare", "abcd", tmp_path / "theirs.npz", "A B C D")
+    assert done.code == 0
+    assert done.out.startswith("noise: ")
+    assert shell("compare", tmp_path / "theirs.npz", "abcd", "A B C D").out == done.out
+    strict = shell("compare", "abcd", tmp_path / "theirs.npz", "A B C D", "--dtype", "float32")
+    assert strict.code == 1
 
 
-def test_their_names_and_axes_become_ours(tmp_path: Path) -> None:
+def test_their_names_and_axes_become_ours(shell: Shell, tmp_path: Path) -> None:
     ours = arrays()
     theirs = {
         "h.0.attn.q": ours["blocks.0.attn.q"].transpose(0, 2, 1, 3).reshape(4, 2).astype(np.float32),
@@ -126,14 +110,14 @@ def test_their_names_and_axes_become_ours(tmp_path: Path) -> None:
     save_file({name: np.ascontiguousarray(x) for name, x in theirs.items()}, tmp_path / "theirs.safetensors")
     np.savez_compressed(tmp_path / "theirs.npz", **theirs)
     for file in ("theirs.safetensors", "theirs.npz"):
-        done = asked(traced(tmp_path / "a.json"), tmp_path / file, "--names", names)
-        assert done.exit_code == 0, done.stdout
-        assert "not compared, 1 name of theirs: extra" in done.stdout
+        done = shell("compare", traced(tmp_path / "a.json"), tmp_path / file, "--names", names)
+        assert done.code == 0, done.out
+        assert "not compared, 1 name of theirs: extra" in done.out
     theirs["h.0.attn.q"][2, 0] *= -1
     np.savez(tmp_path / "theirs.npz", **theirs)
-    done = asked(tmp_path / "a.json", tmp_path / "theirs.npz", "--names", names)
-    assert done.exit_code == 1
-    assert "blocks.0.attn.q[t=2,d=0]" in done.stdout
+    done = shell("compare", tmp_path / "a.json", tmp_path / "theirs.npz", "--names", names)
+    assert done.code == 1
+    assert "blocks.0.attn.q[t=2,d=0]" in done.out
 
 
 def test_bfloat16_is_read_from_both_kinds_of_file(tmp_path: Path) -> None:
@@ -151,37 +135,37 @@ def test_bfloat16_is_read_from_both_kinds_of_file(tmp_path: Path) -> None:
             assert (found.value == kept).all()
 
 
-def test_json_is_json(tmp_path: Path) -> None:
+def test_json_is_json(shell: Shell, tmp_path: Path) -> None:
     wrong = arrays()
     wrong["blocks.0.attn.masked"] = np.zeros_like(wrong["blocks.0.attn.masked"])
     np.savez(tmp_path / "x.npz", **wrong)
-    done = asked("abcd", tmp_path / "x.npz", "A B C D", "--json")
-    data = json.loads(done.stdout)
-    assert (done.exit_code, data["verdict"], data["at"]) == (1, "BUG", "blocks.0.attn.masked")
+    done = shell("compare", "abcd", tmp_path / "x.npz", "A B C D", "--json")
+    data = json.loads(done.out)
+    assert (done.code, data["verdict"], data["at"]) == (1, "BUG", "blocks.0.attn.masked")
     assert [value["name"] for value in data["values"] if value["bug"]] == [
         "blocks.0.attn.masked",
         "blocks.0.attn.pattern",
     ]
 
 
-def test_json_says_which_usual_mistake_fits(tmp_path: Path) -> None:
+def test_json_says_which_usual_mistake_fits(shell: Shell, tmp_path: Path) -> None:
     wrong = arrays()
     name = "blocks.0.attn.scores"
     np.savez(tmp_path / "x.npz", **{name: wrong[name] * 2**0.5})  # two channels: 1/√2 left out
-    data = json.loads(asked("abcd", tmp_path / "x.npz", "A B C D", "--json").stdout)
+    data = json.loads(shell("compare", "abcd", tmp_path / "x.npz", "A B C D", "--json").out)
     assert (data["at"], data["explained_by"]) == ("ids … blocks.0.attn.scores", ["scores without 1/√D"])
 
 
-def test_only_and_tolerance(tmp_path: Path) -> None:
+def test_only_and_tolerance(shell: Shell, tmp_path: Path) -> None:
     wrong = arrays()
     wrong["logits"] = wrong["logits"] * 1.001
     np.savez(tmp_path / "x.npz", **wrong)
-    assert asked("abcd", tmp_path / "x.npz", "A B C D").exit_code == 1
-    assert asked("abcd", tmp_path / "x.npz", "A B C D", "--only", "blocks.*").exit_code == 0
-    assert asked("abcd", tmp_path / "x.npz", "A B C D", "--tolerance", "0.01").exit_code == 0
+    assert shell("compare", "abcd", tmp_path / "x.npz", "A B C D").code == 1
+    assert shell("compare", "abcd", tmp_path / "x.npz", "A B C D", "--only", "blocks.*").code == 0
+    assert shell("compare", "abcd", tmp_path / "x.npz", "A B C D", "--tolerance", "0.01").code == 0
 
 
-def test_channels_in_the_other_order_are_reported_and_a_layout_mends_it(tmp_path: Path) -> None:
+def test_channels_in_the_other_order_are_reported_and_a_layout_mends_it(shell: Shell, tmp_path: Path) -> None:
     halves, pairs = tmp_path / "halves", tmp_path / "pairs.gguf"
     made = random_models.model(random_models.LLAMA)
     gguf.write(pairs, made, "F32")
@@ -189,12 +173,12 @@ def test_channels_in_the_other_order_are_reported_and_a_layout_mends_it(tmp_path
     theirs = load(halves).trace("ab").tape
     given = {name: theirs[name].astype(np.float32) for name in theirs.steps}
     np.savez(tmp_path / "theirs.npz", **given)
-    done = asked(pairs, tmp_path / "theirs.npz", "ab")
-    assert done.exit_code == 1 and done.stdout.startswith("BUG at blocks.0.attn.q\n"), done.stdout
-    assert "these are the numbers in the order of halves: give --layout halves" in done.stdout
-    done = asked(pairs, tmp_path / "theirs.npz", "ab", "--layout", "halves", "--json")
-    assert json.loads(done.stdout)["verdict"] == "noise", done.stdout
-    assert "reordered to halves" in done.stderr
+    done = shell("compare", pairs, tmp_path / "theirs.npz", "ab")
+    assert done.code == 1 and done.out.startswith("BUG at blocks.0.attn.q\n"), done.out
+    assert "these are the numbers in the order of halves: give --layout halves" in done.out
+    done = shell("compare", pairs, tmp_path / "theirs.npz", "ab", "--layout", "halves", "--json")
+    assert json.loads(done.out)["verdict"] == "noise", done.out
+    assert "reordered to halves" in done.err
 
 
 def test_two_models_of_different_sizes_are_refused_with_what_differs() -> None:
@@ -206,65 +190,33 @@ def test_two_models_of_different_sizes_are_refused_with_what_differs() -> None:
     _check_same_sizes(ours, ours)
 
 
-def test_a_value_that_only_one_of_two_models_computes_is_a_bug_at_its_name(tmp_path: Path) -> None:
+def test_a_value_that_only_one_of_two_models_computes_is_a_bug_at_its_name(
+    shell: Shell, tmp_path: Path
+) -> None:
     for name, change in (("plain", {}), ("normed", {"qk_norm": random_models.LLAMA["norm"]})):
         gguf.write(tmp_path / f"{name}.gguf", random_models.model(random_models.LLAMA | change), "F32")
-    done = asked(tmp_path / "plain.gguf", tmp_path / "normed.gguf", "ab", "--json")
-    wrong = [value["name"] for value in json.loads(done.stdout)["values"] if value["bug"]]
-    assert done.exit_code == 1 and "blocks.0.attn.q_norm.normed" in wrong
+    done = shell("compare", tmp_path / "plain.gguf", tmp_path / "normed.gguf", "ab", "--json")
+    wrong = [value["name"] for value in json.loads(done.out)["values"] if value["bug"]]
+    assert done.code == 1 and "blocks.0.attn.q_norm.normed" in wrong
     assert "blocks.0.attn.q_norm.weight" not in wrong
 
 
-def test_an_entry_of_names_that_meets_nothing_is_refused(tmp_path: Path) -> None:
+def test_an_entry_of_names_that_meets_nothing_is_refused(shell: Shell, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", **{"h.0.q": arrays()["blocks.0.attn.q"]})
     (tmp_path / "n.toml").write_text(
         '"h.{l}.q" = "blocks.{l}.attn.q"\n"h.{l}.k" = "blocks.{l}.attn.k"', "utf-8"
     )
-    with pytest.raises(UsageError, match=r"line 2: .*matches no array"):
-        asked("abcd", tmp_path / "x.npz", "A B C D", "--names", tmp_path / "n.toml")
+    refused = shell("compare", "abcd", tmp_path / "x.npz", "A B C D", "--names", tmp_path / "n.toml")
+    assert refused.code == 2 and re.search(r"line 2: .*matches no array", refused.err)
 
 
-def test_two_files_of_arrays_are_compared_plainly(tmp_path: Path) -> None:
+def test_two_files_of_arrays_are_compared_plainly(shell: Shell, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.array([1.0, 2.0]))
     np.savez(tmp_path / "b.npz", x=np.array([1.0, 2.5]))
-    done = asked(tmp_path / "a.npz", tmp_path / "b.npz")
-    assert done.exit_code == 1
-    assert "x[1]: got 2.5, wanted 2.0" in done.stdout
-    assert asked(tmp_path / "a.npz", tmp_path / "a.npz").stdout == "equal: 1 value\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["abcd", "abcd"], "needs a prompt"),
-        (["a.json", "a.json", "A B"], "omit the prompt"),
-        (["a.json", "a.json", "--names", "n.toml"], "names is for"),
-        (["a.json", "x.npz", "--dtype", "float31"], "float32, float16"),
-        (["a.json", "x.npz"], "theirs; ours are embedded"),
-        (["a.json", "x.npz", "--names", "wrong.toml"], "'blocks.0.attn.scores'"),
-        (["a.json", "x.npz", "--names", "shape.toml"], r"has the shape \(3,\), and probs \[b t v\] has"),
-        (["a.json", "x.npz", "--names", "axes.toml"], "must be letters of probs: b t v"),
-        (["a.json", "a.json", "--only", "nothing*"], "only='nothing"),
-        (["a.json", "b.json"], "'A B' and 'A B C D': 2 tokens there, 4 here: another prompt, or a bos?"),
-        (["a.json", "short.npz"], "2 tokens there, 4 here: another prompt, or a bos?"),
-        (["a.json", "x.npz", "--tolerance", "nan"], "tolerance"),
-        (["abcd", "x.npz", "A", "--layout", "half"], "halves, pairs"),
-        (["a.json", "x.npz", "--layout", "pairs"], "layout is for"),
-    ],
-)
-def test_a_wrong_request_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], complaint: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    traced(Path("a.json"))
-    traced(Path("b.json"), "A B")
-    np.savez("x.npz", theirs=np.zeros(3))
-    np.savez("short.npz", **arrays("A B"))
-    Path("wrong.toml").write_text('theirs = "blocks.0.attn.score"', "utf-8")
-    Path("shape.toml").write_text('theirs = "probs"', "utf-8")
-    Path("axes.toml").write_text('theirs = {name = "probs", axes = "q"}', "utf-8")
-    with pytest.raises(UsageError, match=complaint):
-        asked(*arguments)
+    done = shell("compare", tmp_path / "a.npz", tmp_path / "b.npz")
+    assert done.code == 1
+    assert "x[1]: got 2.5, wanted 2.0" in done.out
+    assert shell("compare", tmp_path / "a.npz", tmp_path / "a.npz").out == "equal: 1 value\n"
 
 
 @pytest.mark.parametrize(

@@ -100,18 +100,17 @@ class GPT(nn.Module):
 
 
 def test_the_scripts_and_commands_of_the_page_give_what_it_shows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers.models.llama import modeling_llama
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(modeling_llama, "repeat_kv", modeling_llama.repeat_kv)  # the page's is undone
     huggingface.write(Path("mine"), random_models.model(random_models.LLAMA), "float32")
     Path("model.py").write_text(MODEL, "utf-8")
     torch.manual_seed(0)
     torch.save({"model": GPT(GPTConfig(**NANO)).state_dict(), "model_args": NANO}, "ckpt.pt")
-    shell, compared = Shell(capsys, monkeypatch), 0
+    compared = 0
     for kind, block in BLOCKS:
         first, _, rest = block.partition("\n")
         if kind == "text":

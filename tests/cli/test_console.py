@@ -1,4 +1,4 @@
-"""What rich prints may be piped into `head`: a reader that leaves is no failed check, in any command."""
+"""What rich prints may be piped into `head`; a bar is drawn on a terminal alone, and makes way for texts."""
 
 import io
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.cli.console import Console
+from pellucid.cli.console import Console, counting_bar
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -22,12 +22,6 @@ def test_a_reader_that_has_left_is_reported_to_main() -> None:
 
     with pytest.raises(BrokenPipeError):
         Console(file=Left()).print("text")
-
-
-def test_a_list_cut_off_by_head_exits_with_0() -> None:
-    command = f"{sys.executable} -m pellucid.cli choices | head -1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.stdout.splitlines()[-1] == "0" and done.stderr == ""
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "pellucid" / "cli").glob("*.py")), ids=lambda path: path.name)
@@ -64,3 +58,33 @@ def test_a_live_display_draws_its_own_codes_and_escapes_the_text() -> None:
     assert done.wait() == 0
     assert b"\x1b[31mdrawn" in shown and b"\\x1b[31m" not in shown
     assert b"\x1b]0;" not in shown
+
+
+def count_to(total: int) -> None:
+    with counting_bar("prompts", total) as pause:
+        for number in range(total):
+            with pause():
+                print(f"text {number}")
+
+
+def test_elsewhere_than_on_a_terminal_there_is_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    count_to(3)
+    assert capsys.readouterr() == ("text 0\ntext 1\ntext 2\n", "")
+
+
+def test_on_a_terminal_the_bar_counts_and_what_is_printed_is_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    count_to(3)
+    out, err = capsys.readouterr()
+    assert out == "text 0\ntext 1\ntext 2\n" and "3/3" in err and "prompts" in err
+
+
+def test_one_thing_alone_needs_no_bar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    count_to(1)
+    assert capsys.readouterr() == ("text 0\n", "")

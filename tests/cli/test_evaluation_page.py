@@ -13,12 +13,9 @@ from tests.cli.commands import Shell
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "evaluation.md").read_text("utf-8")
 
 
-def test_the_commands_of_the_page_print_what_it_shows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_commands_of_the_page_print_what_it_shows(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    shell, compared = Shell(capsys, monkeypatch), 0
+    compared = 0
     for kind, block in re.findall(r"```(sh|text)\n(.*?)```", PAGE, re.DOTALL):
         if kind == "sh":
             subprocess.run(["sh", "-c", block], check=True)

@@ -8,15 +8,9 @@ import pellucid
 from pellucid.base.errors import UsageError
 from pellucid.explanation.trace_file import write
 from tests.cli.commands import Shell
-from tests.explanation.test_flatten import make_trace
+from tests.explanation.test_cell_arrays import make_trace
 
 AT = "blocks.2.resid_post[t=1,c=2]"
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(capsys, monkeypatch)
 
 
 def test_the_command_prints_the_sum_and_that_the_order_differs(shell: Shell, tmp_path: Path) -> None:

@@ -22,11 +22,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(capsys, monkeypatch)
-
-
 def test_a_weight_is_explained_with_gradient_clip_moments_decay_and_rate(run: Path, shell: Shell) -> None:
     done = shell("explain", run, "--at", f"{WEIGHT}@6[3,7]", "--lines", "0", "--depth", "9")
     assert done.code == 0, done.err

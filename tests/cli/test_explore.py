@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 import pellucid
-from pellucid.server.explorer import serve as serving
 from tests.cli.commands import Shell
 
 COMMAND = [sys.executable, "-P", "-m", "pellucid.cli", "explore"]
@@ -126,90 +125,12 @@ def test_explorers_at_once_answer_and_end() -> None:
         assert "Traceback" not in first.process.stderr.read() + second.process.stderr.read()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 129), (None, 0)]
-)
-def test_the_exit_code_says_which_signal_ended_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: int | None, code: int
-) -> None:
-    monkeypatch.setattr(serving, "explore", lambda *arguments, **options: number)
-    assert Shell(capsys, monkeypatch)("explore", "abcd").code == code
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("nothing",),
-        ("gpt2", "the cat"),
-        ("abcd", "A B", "--target", "Z"),
-        ("damaged.json",),
-        ("small.json", "A B"),
-    ],
-    ids=" ".join,
-)
-def test_what_cannot_be_opened_is_one_message(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "damaged.json").write_text('{"format": "pellucid-trace"')
-    shell = Shell(capsys, monkeypatch)
-    if "small.json" in arguments:
-        assert shell("trace", "abcd", "A B", "-o", "small.json").code == 0
-    done = shell("explore", *arguments, "--no-browser")
-    assert (
-        (done.code, done.out) == (2, "") and done.err.startswith("pellucid: ") and done.err.count("\n") == 1
-    )
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("abcd", "--target", "C"),
-        ("abcd", "--update", "sgd"),
-        ("abcd", "A B", "--lr", "1"),
-        ("abcd", "A B", "--force"),
-        ("abcd", "A B", "--size", "1MB"),
-        ("abcd", "A B", "--at", "probs"),
-        ("abcd", "A B", "--port", "65536"),
-        ("abcd", "A B", "--export", "page.html", "--size", "x"),
-        ("abcd", "A B", "--export", "page.html", "--size", "1B"),
-        ("abcd", "A B", "--export", "page.html", "--weights", "int9"),
-    ],
-    ids=" ".join,
-)
-def test_options_that_do_not_go_together_are_refused(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = Shell(capsys, monkeypatch)("explore", *arguments)
-    assert (done.code, done.out) == (2, "") and not list(tmp_path.iterdir())
-
-
-def test_a_port_in_use_and_a_missing_extra_are_one_message(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shell = Shell(capsys, monkeypatch)
-    with serving.bind(0) as taken:
-        port = str(serving.get_port(taken))
-        done = shell("explore", "abcd", "--port", port)
-        assert done.code == 2 and port in done.err and "--port" in done.err
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    done = shell("explore", "abcd")
-    assert done.code == 2 and "pip install 'pellucid[serve]'" in done.err
-
-
 def test_an_export_needs_no_package_of_a_server(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.setitem(sys.modules, "starlette", None)
-    shell, page = Shell(capsys, monkeypatch), tmp_path / "page.html"
+    page = tmp_path / "page.html"
     assert shell("explore", "abcd", "A B", "--export", page, "--size", "200kB").code == 0
     assert page.stat().st_size <= 200_000
     again = shell("explore", "abcd", "A B", "--export", page)
@@ -218,10 +139,8 @@ def test_an_export_needs_no_package_of_a_server(
     assert page.stat().st_size > 200_000
 
 
-def test_weights_are_held_as_asked(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_weights_are_held_as_asked(shell: Shell, tmp_path: Path) -> None:
     page, given = tmp_path / "page.html", ("--weights", "int8", "--size", "200kB")
-    assert Shell(capsys, monkeypatch)("explore", "abcd", "A B", "--export", page, *given).code == 0
+    assert shell("explore", "abcd", "A B", "--export", page, *given).code == 0
     probability = pellucid.load("abcd", weights="int8").trace("A B").value("probs")[0, 1].max()
     assert repr(float(probability)) in page.read_text("utf-8")

@@ -1,14 +1,8 @@
 """`pellucid learn`: the ladder, a lesson in a pipe, and on a terminal with its keys."""
 
 import contextlib
-import fcntl
 import os
-import pty
 import select
-import struct
-import subprocess
-import sys
-import termios
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,16 +14,7 @@ from pellucid.learning.sheets.file import fill_key
 from pellucid.learning.sheets.history import record_marking
 from pellucid.learning.sheets.mark import mark_sheet
 from tests.cli.commands import Shell
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(capsys, monkeypatch)
+from tests.cli.fork_server import fork_server
 
 
 def test_the_ladder_has_every_lesson_with_its_needs_and_what_comes_next(shell: Shell) -> None:
@@ -70,23 +55,16 @@ def test_a_lesson_that_is_not_there_is_one_sentence(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(("key", "code"), [("q", 0), ("\x03", 130)], ids=["q", "Ctrl-C"])
-def test_a_lesson_on_a_terminal_is_left_by_a_key(
-    key: str, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    outer, inner = pty.openpty()
-    fcntl.ioctl(outer, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
-    command = [sys.executable, "-m", "pellucid.cli", "learn", "13"]
-    process = subprocess.Popen(command, stdin=inner, stdout=inner, stderr=inner)
-    os.close(inner)
+def test_a_lesson_on_a_terminal_is_left_by_a_key(key: str, code: int, tmp_path: Path) -> None:
+    environment = {"PELLUCID_HOME": str(tmp_path), "TERM": "xterm"}
+    _, terminal = fork_server().open_terminal(["learn", "13"], tmp_path, environment)
     out, end = b"", time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < end:
-        if select.select([outer], [], [], 0.3)[0]:
-            with contextlib.suppress(OSError):
-                out += os.read(outer, 65536)
-        elif b"q quit" in out:  # a key that comes before the terminal is set to keys is lost
-            os.write(outer, key.encode())
-    process.kill()
-    os.close(outer)
-    assert process.wait() == code
+    with contextlib.suppress(OSError):  # the command has ended
+        while time.monotonic() < end:
+            if select.select([terminal], [], [], 0.3)[0]:
+                out += os.read(terminal, 65536)
+            elif b"q quit" in out:  # a key that comes before the terminal is set to keys is lost
+                os.write(terminal, key.encode())
+    os.close(terminal)
+    assert fork_server().wait() == code
     assert "INTUITION" in out.decode() and b"Traceback" not in out

@@ -8,12 +8,6 @@ import pytest
 from tests.cli.commands import Shell
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(capsys, monkeypatch)
-
-
 def test_views_are_printed_with_their_formulas(shell: Shell) -> None:
     done = shell("look", "abcd", "A B", "--show", "attribution,attention", "--token", "C", "--head", "0.0")
     assert done.code == 0
@@ -50,16 +44,3 @@ def test_several_files_are_written_at_once_and_none_twice(shell: Shell, tmp_path
     assert done.code == 0 and "a.json:" in done.out and "a.html:" in done.out
     assert (tmp_path / "a.json").exists() and (tmp_path / "a.html").exists()
     assert "given twice" in shell(*line, "a.json", "--force").err
-
-
-def test_a_wrong_request_is_refused_before_anything_is_written(shell: Shell) -> None:
-    for line in (
-        ("look", "abcd", "A B", "--show", "nonsense"),
-        ("look", "abcd", "--show", "patching"),
-        ("look", "abcd", "--show", "probes"),
-        ("look", "abcd", "A B", "-o", "a.pdf"),
-        ("look", "abcd", "A B", "--show", "attribution", "--set", "top"),
-        ("look", "gpt2", "A B"),
-    ):
-        done = shell(*line)
-        assert done.code == 2 and "Traceback" not in done.err, line

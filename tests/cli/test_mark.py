@@ -17,13 +17,6 @@ from tests.cli.commands import Shell
 from tests.learning.sheets.by_hand import KEY, SHEET, answer, answer_only
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return Shell(capsys, monkeypatch)
-
-
 def save(sheet: Sheet, name: str = "sheet.json") -> str:
     write_sheet(Path(name), sheet)
     return name
@@ -108,6 +101,7 @@ def test_each_marking_is_recorded_unless_asked_not_to(shell: Shell) -> None:
 
 def test_a_record_that_cannot_be_written_does_not_stop_the_marking(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file where a folder should be")
+    shell.patch.setenv("PELLUCID_HOME", str(tmp_path / "home"))
     done = shell("mark", save(answer()))
     assert done.code == 0 and "8 of 8 right" in done.out and "record" in done.err
 

@@ -19,7 +19,8 @@ import pytest
 
 from pellucid.report import png
 from pellucid.report.figure import Figure, Section
-from pellucid.report.file import FIGURE_FILE, write_page
+from pellucid.report.file import FIGURE
+from pellucid.report.report import report_figure
 from pellucid.report.svg import tile, write_svg
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.history.charts import curve_charts
@@ -31,11 +32,9 @@ from tests.training.sample_events import evaluated, events, folder, stepped
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    return Shell(capsys, monkeypatch)
 
 
 def drawn(path: Path) -> ElementTree.Element:
@@ -159,7 +158,7 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
     if node is None:
         pytest.skip("no node")
     runs = [run_curves(name, map(make_line, events(n))) for name, n in (("a", 300), ("b", 120))]
-    text = write_page(figure(*runs)).decode()
+    text = report_figure(figure(*runs)).to_html()
     script = text[text.rindex("<script>") + 8 : text.rindex("</script>")]
     found = re.search(r'id="data">(.*?)</script>', text)
     assert found
@@ -198,7 +197,7 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
 
 def test_a_name_that_looks_like_a_place_of_the_page_is_only_a_name(tmp_path: Path) -> None:
     name = "{{VALUES}} {{DRAWING}}"
-    (tmp_path / "c.html").write_bytes(write_page(figure(run_curves(name, map(make_line, events(5))))))
+    report_figure(figure(run_curves(name, map(make_line, events(5))))).save(tmp_path / "c.html")
     assert values(tmp_path / "c.html")["names"][0]["name"] == name
     assert len(list(drawn(tmp_path / "c.html").iter(f"{SVG}text"))) > 10
 
@@ -316,30 +315,6 @@ def test_a_png_is_drawn_where_matplotlib_is(shell: Shell, tmp_path: Path) -> Non
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nowhere", "-o", "c.svg"], "there is no log nowhere"),
-        (["loop", "-o", "c.svg"], "there is no log loop"),
-        (["empty", "-o", "c.svg"], "no run has made a step"),
-        (["a", "-o", "c.gif"], "c.gif does not end in .html, .svg or .png"),
-        (["a", "-o", "no/c.svg"], "cannot write no/c.svg"),
-        (["damaged", "-o", "c.svg"], "damaged/log.jsonl is damaged: line 1"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(
-    shell: Shell, tmp_path: Path, arguments: list[str], words: str
-) -> None:
-    folder(tmp_path / "a", 5)
-    folder(tmp_path / "empty", 0)
-    (tmp_path / "loop").symlink_to("loop")
-    (folder(tmp_path / "damaged", 5) / "log.jsonl").write_text("[]\n{}\n[]\n")
-    done = shell("plot", *arguments)
-    assert (done.code, done.out) == (2, "")
-    assert words in done.err
-    assert not list(tmp_path.glob("c.*"))
-
-
 @pytest.mark.parametrize("kind", ["svg", "html"])
 def test_only_a_picture_of_ours_is_replaced_and_only_by_order(
     shell: Shell, tmp_path: Path, kind: str
@@ -363,8 +338,9 @@ def test_a_png_is_known_as_ours_by_its_text_chunk(tmp_path: Path) -> None:
     for name, software, known in (("ours", b"pellucid plot", True), ("theirs", b"Matplotlib", False)):
         text = b"tEXtSoftware\0" + software
         chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
-        (tmp_path / f"{name}.PNG").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk)
-        assert (FIGURE_FILE.why_not(tmp_path / f"{name}.PNG") == "") is known
+        path = tmp_path / f"{name}.PNG"
+        path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk)
+        assert (FIGURE.kind(path).why_not(path) == "") is known
 
 
 @pytest.mark.parametrize("output", ["", "/", ".", "..", "a/", "taken.svg", "a.html/c.svg"])

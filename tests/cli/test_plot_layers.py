@@ -20,12 +20,6 @@ from tests.training.sample_events import folder
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(capsys, monkeypatch)
-
-
 def recorded(path: Path, *steps: int) -> None:
     (path / "recorder.jsonl").write_text("".join(f"{json.dumps(line(step))}\n" for step in steps))
 

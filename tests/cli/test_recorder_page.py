@@ -4,20 +4,14 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from tests.cli.commands import Done, Shell, without_numbers
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "recorder.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(sh|text)\n(.*?)\n```", PAGE, re.DOTALL)
 
 
-def test_the_commands_of_the_page_print_what_it_shows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_of_the_page_print_what_it_shows(shell: Shell) -> None:
     """Above 10 s on a busy machine: two short trainings and a replay."""
-    monkeypatch.chdir(tmp_path)
-    shell = Shell(capsys, monkeypatch)
     done: dict[str, Done] = {}
     compared = 0
     for kind, block in BLOCKS:

@@ -9,12 +9,6 @@ from tests.cli.commands import Shell
 from tests.generation.small_ledgers import make_small_ledger
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(capsys, monkeypatch)
-
-
 def test_a_ledger_is_replayed_and_a_changed_number_exits_with_one(shell: Shell, tmp_path: Path) -> None:
     make_small_ledger().save(tmp_path / "a.json")
     done = shell("replay", "a.json")

@@ -20,11 +20,9 @@ from tests.training.sample_events import evaluated, folder, started, stepped
 from tests.training.saving.snapshots import ENVIRONMENT, snapshot
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    return Shell(capsys, monkeypatch)
 
 
 def test_runs_are_listed_with_their_state_the_newest_first(shell: Shell, tmp_path: Path) -> None:
@@ -155,7 +153,7 @@ def test_a_name_is_shown_and_does_nothing_to_the_terminal(shell: Shell, tmp_path
     assert r"runs/[red]\x1b[2J" in shell("runs").out
 
 
-def test_no_runs_and_no_folder_are_reported(shell: Shell, tmp_path: Path) -> None:
+def test_no_runs_and_no_folder_are_reported(shell: Shell) -> None:
     done = shell("runs")
     assert done.code == 0 and done.out.startswith("no runs in runs. `pellucid train FILE` makes one")
     done = shell("runs", "nowhere")

@@ -10,16 +10,18 @@ from typer.testing import CliRunner
 
 import pellucid
 from pellucid.base.errors import FileError, UsageError
-from pellucid.cli.sampling_options import GivenSampling, with_sampling
+from pellucid.cli.options import with_options
+from pellucid.cli.sampling_options import GivenSampling
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.settings.table import SETTINGS
 
 seen: list[GivenSampling] = []
 
 
-@with_sampling
+@with_options
 def write(
     prompt: Annotated[str, typer.Argument()],
+    *,
     sampling: GivenSampling,
     loud: Annotated[bool, typer.Option("--loud")] = False,
 ) -> None:

@@ -26,14 +26,13 @@ KEY = "a-key-of-a-test-0123456789"
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+def shell(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """In a folder with a key file, one that others can read, and one whose key is too short."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(VARIABLE, raising=False)
     for name, text, mode in (("key", KEY, 0o600), ("open", KEY, 0o644), ("short", KEY[:15], 0o600)):
         Path(name).write_text(text)
         Path(name).chmod(mode)
-    return Shell(capsys, monkeypatch)
+    return shell
 
 
 @pytest.fixture
@@ -51,43 +50,6 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 # ---- mistakes
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fact"),
-    [
-        (("abcd", "--host", "0.0.0.0"), "--api-key-file"),
-        (("abcd", "--host", "::"), "--api-key-file"),
-        (("abcd", "--host", "0"), "0.0.0.0"),
-        (("abcd", "--host", "192.0.2.7"), "--api-key-file"),
-        (("abcd", "--host", "192.0.2.7", "--api-key-file", "key"), "192.0.2.7"),
-        (("abcd", "--host", ""), "--host"),
-        (("abcd", "--host", "example.org"), "--host"),
-        (("abcd", "--api-key-file", "none"), "none"),
-        (("abcd", "--api-key-file", "."), "regular file"),
-        (("abcd", "--api-key-file", "open"), "chmod 600"),
-        (("abcd", "--api-key-file", "short"), "16"),
-        (("abcd", "--allow-host", "*"), "--allow-host"),
-        (("abcd", "--allow-host", "https://example.org"), "--allow-host"),
-        (("abcd", "--name", "a b"), "--name"),
-        (("abcd", "--name", ""), "--name"),
-        (("abcd", "--port", "65536"), "--port"),
-        (("abcd", "--port", "-1"), "--port"),
-        (("abcd", "--slots", "0"), "--slots"),
-        (("abcd", "--slots", "4097"), "--slots"),
-        (("abcd", "--queue", "-1"), "--queue"),
-        (("abcd", "--queue", "65537"), "--queue"),
-        (("nothing",), "nothing"),
-        (("gpt2",), "weights"),
-        ((), "MODEL"),
-    ],
-    ids=str,
-)
-def test_a_mistake_is_one_message(shell: Shell, arguments: tuple[str, ...], fact: str) -> None:
-    more = () if "--port" in arguments else ("--port", "0")
-    done = shell("serve", *arguments, *more)
-    assert (done.code, done.out) == (2, "") and done.err.startswith("pellucid: ")
-    assert fact in done.err and KEY[:15] not in done.err
-
-
 @pytest.mark.parametrize("key", ["", "short", KEY[:15], f"{KEY} {KEY}", f"{KEY}\n"])
 def test_a_key_of_the_environment_that_is_not_one_is_one_message(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, key: str
@@ -98,17 +60,18 @@ def test_a_key_of_the_environment_that_is_not_one_is_one_message(
     assert (done.code, done.out) == (2, "") and VARIABLE in done.err and KEY[:15] not in done.err
 
 
+@pytest.mark.parametrize("command", ["serve", "explore"])
 def test_a_port_in_use_and_a_missing_extra_are_one_message(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     with bind(0) as taken:
         port = str(get_port(taken))
-        done = shell("serve", "abcd", "--port", port)
+        done = shell(command, "abcd", "--port", port)
         assert (done.code, done.out) == (2, "") and port in done.err and "--port" in done.err
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for name in [name for name in sys.modules if name.startswith("pellucid.server.openai")]:
         monkeypatch.delitem(sys.modules, name)  # the extra is asked for when they are imported
-    done = shell("serve", "abcd")
+    done = shell(command, "abcd")
     assert (done.code, done.out) == (2, "") and "pip install 'pellucid[serve]'" in done.err
 
 
@@ -144,14 +107,15 @@ def test_a_file_goes_before_the_environment_and_no_process_inherits_the_key(
     assert shell("serve", "abcd", "--api-key-file", "key").code == 0 and given["key"] == KEY
 
 
+@pytest.mark.parametrize("module", ["openai.serve.serve", "explorer.serve.explore"])
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 129), (None, 0)]
 )
 def test_the_exit_code_says_which_signal_ended_it(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, number: int | None, code: int
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, module: str, number: int | None, code: int
 ) -> None:
-    monkeypatch.setattr(serving, "serve", lambda *arguments, **options: number)
-    assert shell("serve", "abcd").code == code
+    monkeypatch.setattr(f"pellucid.server.{module}", lambda *arguments, **options: number)
+    assert shell(module.rpartition(".")[2], "abcd").code == code
 
 
 # ---- a server

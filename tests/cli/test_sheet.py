@@ -14,13 +14,6 @@ from pellucid.learning.sheets.make import make_sheet
 from tests.cli.commands import Done, Shell
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
-    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return Shell(capsys, monkeypatch)
-
-
 def refuse(done: Done) -> str:
     """Returns the message of a request that was refused: one line, and no file."""
     assert done.code == 2 and not list(Path.cwd().iterdir())
@@ -99,43 +92,6 @@ def test_a_file_is_replaced_only_with_force(shell: Shell) -> None:
     shell("sheet", "abcd", "A B", *FOCUS, "-o", "ab.md")
     assert "--force" in shell("sheet", "abcd", "A B", *FOCUS, "-o", "ab.md").err
     assert shell("sheet", "abcd", "A B", *FOCUS, "-o", "ab.md", "--force").code == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "facts"),
-    [
-        (("abcd", "A B", "--focus", "prob[t=1]"), ("prob", "probs")),
-        (("abcd", "A B", "--focus", "probs[h=1]"), ("h", "probs")),
-        (("abcd", "A B", "--focus", "probs[t=9]"), ("9",)),
-        (("abcd", "A B", "--focus", "probs[t=1"), ("probs[t=1",)),
-        (("abcd", "A B", "--focus", "embed.weight"), ("embed.weight", "given")),
-        (("abcd", "A B", "--focus", "ids"), ("ids", "given")),
-        (("gpt2", "A B", "--focus", "probs"), ("gpt2", "weights")),
-        (("abcd", "A B", "--focus", "d.logits[t=1]"), ("d.logits", "--target")),
-        (("abcd", "A B", "--focus", "loss"), ("loss", "--target")),
-        (("abcd", "A B", "--focus", "unembed.weight@1"), ("unembed.weight@1", "--update")),
-        (("abcd", "A B", "--update", "sgd", "--focus", "probs@1"), ("target",)),
-        (("abcd", "A B", *FOCUS, "--level", "3"), ("3", "abcd")),
-        (("abcd", "A B", *FOCUS, "--seed", "3"), ("--seed", "abcd")),
-        (("abcd", "A B", *FOCUS, "--form", "guess"), ("guess", "find")),
-        (("abcd", *FOCUS), ("prompt",)),
-        (("nothing", "A B", *FOCUS), ("nothing",)),
-        (("lesson-99",), ("99",)),
-        (("lesson-13", "A B"), ("prompt", "lesson-13")),
-        (("lesson-13", "--focus", "probs"), ("--focus", "lesson-13")),
-        (("lesson-13", "--target", "C"), ("--target", "lesson-13")),
-        (("lesson-13", "--part", "7"), ("7", "13")),
-    ],
-)
-def test_a_request_that_cannot_be_met_is_one_sentence(
-    shell: Shell, arguments: tuple[str, ...], facts: tuple[str, ...]
-) -> None:
-    message = refuse(shell("sheet", *arguments, "-o", "sheet.md"))
-    assert all(fact in message for fact in facts), message
-
-
-def test_another_ending_is_refused_before_the_run(shell: Shell) -> None:
-    assert ".html, .md or .json" in refuse(shell("sheet", "nothing", "A B", *FOCUS, "-o", "sheet.pdf"))
 
 
 def test_a_lesson_has_a_sheet(shell: Shell) -> None:

@@ -12,11 +12,6 @@ from tests.model import folders
 OPTIONS = ("--max-new-tokens", "5", "--seed", "3")
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(capsys, monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folders.ours(tmp_path_factory.mktemp("ours") / "tiny", generation={})
@@ -42,15 +37,3 @@ def test_json_has_every_text_and_figure(shell: Shell, folder: Path) -> None:
     assert data["seed"] == 3 and len(data["rows"]) == 4
     greedy = pellucid.load(folder).generate("the", 5)
     assert data["rows"][0]["texts"] == [greedy] and data["rows"][0]["mean_surprisal"] > 0
-
-
-def test_what_does_not_go_together_is_refused(shell: Shell, folder: Path, tmp_path: Path) -> None:
-    for arguments in (
-        ("a", "b", "--sweep", "top_k=1,2"),
-        ("a", "--sweep", "top_k=1,2", "-o", tmp_path / "out.jsonl"),
-        ("a", "--sweep", "top_k=1", "--sweep", "top_k=2"),
-        ("a", "--sweep", "tpo_k=1"),
-        ("a", "--sweep", "temperature=0,-1"),
-    ):
-        done = shell("generate", folder, *arguments)
-        assert (done.code, done.out) == (2, "") and done.err

@@ -16,11 +16,6 @@ from tests.model import folders
 TEXT = "The cat sat on the mat."
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(capsys, monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The same tokenizer wherever a person may have it."""
@@ -56,7 +51,7 @@ NAMES = (
 
 
 @pytest.fixture
-def home(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def home(shell: Shell, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PELLUCID_HOME", str(places["a GGUF file"].parent.parent))
 
 
@@ -91,15 +86,6 @@ def test_a_token_folder_a_preset_and_two_files_of_gpt2_have_tokenizers(shell: Sh
     (tmp_path / "vocab.json").write_text(json.dumps(vocab))
     (tmp_path / "merges.txt").write_text("\n".join(map(" ".join, merges)))
     assert shell("tokenizer", "encode", tmp_path, "the").out == f"{vocab['the']}\n"
-
-
-@pytest.mark.parametrize("name", ["", "gpt2", "no/such/folder", "nothing", "."])
-def test_what_has_no_tokenizer_is_one_message(
-    name: str, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = shell("tokenizer", "encode", name, TEXT)
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
 
 
 # ---- where `tokenizer train` writes

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from pellucid.evaluation.bootstrap import compute_p_value, estimate_ratios, sample_ratios, with_interval
+from pellucid.evaluation.bootstrap import (
+    FEWEST_UNITS,
+    compute_p_value,
+    draw_means,
+    estimate_ratios,
+    sample_ratios,
+    with_interval,
+)
 
 
 def test_a_ratio_of_sums_weighs_documents_by_their_length() -> None:
@@ -73,3 +80,22 @@ def test_p_values_by_hand() -> None:
     assert compute_p_value(np.array([-1.0] * 5 + [1.0] * 94)) == pytest.approx(12 / 100)
     assert compute_p_value(np.array([-1.0, 1.0])) == 1
     assert compute_p_value(np.zeros(9)) == 1
+
+
+def test_means_are_over_targets_and_all_figures_have_the_same_samples() -> None:
+    random = np.random.default_rng(0)
+    units = np.repeat(np.arange(10), 5)
+    values = np.stack([random.normal(size=50), np.ones(50)])
+    values = np.stack([*values, values[0] + 1])
+    estimates, drawn = draw_means(values, units, samples=200, seed=0)
+    assert drawn is not None and drawn.shape == (200, 3)
+    assert estimates[0].value == values[0].mean() and (estimates[1].low, estimates[1].high) == (1.0, 1.0)
+    assert np.allclose(drawn[:, 2] - drawn[:, 0], 1.0)
+    low, high = estimates[0].low, estimates[0].high
+    assert low is not None and high is not None and low < estimates[0].value < high
+
+
+def test_few_spans_have_no_interval() -> None:
+    units = np.arange(FEWEST_UNITS - 1)
+    (estimate,), drawn = draw_means(np.ones((1, len(units))), units, samples=10, seed=0)
+    assert drawn is None and estimate.low is None

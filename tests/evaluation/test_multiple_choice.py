@@ -19,7 +19,7 @@ from pellucid.evaluation.multiple_choice import (
     score_questions,
     summarize_choices,
 )
-from pellucid.evaluation.task_result import TaskResult
+from pellucid.evaluation.result import TaskResult
 from pellucid.model import Model
 from pellucid.text.kinds import train
 

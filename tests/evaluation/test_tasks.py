@@ -10,7 +10,6 @@ import pytest
 import pellucid
 from pellucid import FileError, UsageError
 from pellucid.evaluation import continuations
-from pellucid.evaluation.evaluation_file import read_evaluation
 from pellucid.evaluation.tasks import evaluate_tasks, read_tasks
 
 LINES = [
@@ -67,7 +66,7 @@ def test_tasks_are_part_of_an_evaluation(questions: Path, tmp_path: Path) -> Non
     out, page = tmp_path / "a.json", tmp_path / "a.html"
     found = pellucid.evaluate("abcd", tasks=questions, against="abcd", output=[out, page], samples=20)
     assert found.models == () and [one.model for one in found.tasks] == found.names == ["abcd", "abcd (2)"]
-    assert read_evaluation(out) == found
+    assert out.read_text() == found.report().to_json()
     assert "How well abcd and abcd (2) do the tasks" in page.read_text()
     text = tmp_path / "a.txt"
     text.write_text("A B A C A B")

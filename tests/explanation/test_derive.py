@@ -12,8 +12,7 @@ import pytest
 import pellucid
 from pellucid.base.errors import UsageError
 from pellucid.explanation.derive import derive, explain
-from pellucid.explanation.more import IN_A_SHELL
-from pellucid.explanation.trace import Trace
+from pellucid.explanation.trace import IN_A_SHELL, Trace
 from pellucid.model import Model
 from pellucid.reference.ops.arithmetic import add, power
 from pellucid.reference.tape import Tape

@@ -8,9 +8,8 @@ import pytest
 
 import pellucid
 from pellucid.explanation.derive import explain
-from pellucid.explanation.more import IN_A_SHELL
 from pellucid.explanation.table import Slice
-from pellucid.explanation.trace import Trace
+from pellucid.explanation.trace import IN_A_SHELL, Trace
 from pellucid.explanation.trace_file import make_tensor_entry
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward

@@ -1,17 +1,23 @@
 """A planted fault: a small patch of the package, and the check and the name that must catch it.
 
-    @fault("kernel", subject="llama", check="decoded", at="blocks.0.attn.q_rot … z")
-    def one_query_mixes_heads(patch: Patch) -> None:
-        '''One decode step of grouped heads reads the key heads in turn.'''
-        patch.setattr(softmax.SoftmaxAttention, "_attend_fused", wrong)
+    @fault("kernel", subject="llama", check="native decoded", at="blocks.0.attn.k")
+    @replacing(NativeDecoder, "_describe_layer")
+    def bias_of_the_keys_is_that_of_the_values(right: Any, self: Any, block: Any) -> Any:
+        '''The key projection adds the bias of the value projection.'''
+        layer = right(self, block)
+        layer.k.bias = layer.v.bias
+        return layer
 
-The name of the function is the name of the fault. It is planted before the subject is opened, as a defect of
+The name of the function is the name of the fault. A fault that is more than one function in place of another
+is a function of `patch`. It is planted before the subject is opened, as a defect of
 the package would be. `at` is the place that the finding names, or how that begins, where it ends in one of
 `PREFIX`.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -65,3 +71,18 @@ def fault(kind: str, *, subject: str, check: str, at: str) -> Callable[[Plant], 
         return plant
 
     return register
+
+
+def around(patch: Patch, owner: Any, name: str, wrong: Callable[..., Any]) -> None:
+    """Replaces a function by one that is given the right one first."""
+    right = getattr(owner, name)
+    patch.setattr(owner, name, lambda *given, **more: wrong(right, *given, **more))
+
+
+def replacing(owner: Any, name: str) -> Callable[[Callable[..., Any]], Plant]:
+    """Makes a fault of the decorated function: it stands in place of another one, which it is given first."""
+
+    def make(wrong: Callable[..., Any]) -> Plant:
+        return functools.wraps(wrong)(lambda patch: around(patch, owner, name, wrong))
+
+    return make

@@ -15,81 +15,62 @@ from pellucid.engine.transformer import Transformer
 from pellucid.generation import slots
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, fault, replacing
 from tests.faults.in_kernels import replace_fused
 
 
 @fault("state", subject="llama", check="cached", at="blocks.0.attn.k_all[")
-def single_tokens_are_written_one_slot_late(patch: Patch) -> None:
+@replacing(layer_cache, "write_slots")
+def single_tokens_are_written_one_slot_late(right: Any, buffer: Tensor, new: Tensor, places: Tensor) -> None:
     """A decode step writes its key into the slot after its own."""
-    right = layer_cache.write_slots
-
-    def wrong(buffer: Tensor, new: Tensor, places: Tensor) -> None:
-        late = places + 1 if new.shape[2] == 1 else places
-        right(buffer, new, late.clamp_max(buffer.shape[2] - 1))
-
-    patch.setattr(layer_cache, "write_slots", wrong)
+    late = places + 1 if new.shape[2] == 1 else places
+    right(buffer, new, late.clamp_max(buffer.shape[2] - 1))
 
 
 @fault("state", subject="gpt2", check="cached", at="blocks.0.attn.k_all[")
-def rows_of_different_lengths_share_the_first_rows_slots(patch: Patch) -> None:
+@replacing(layer_cache, "write_slots")
+def rows_of_different_lengths_share_the_first_rows_slots(
+    right: Any, buffer: Any, new: Any, places: Any
+) -> Any:
     """Slots of a ragged batch are those of its first row."""
-    right = layer_cache.write_slots
-    patch.setattr(
-        layer_cache,
-        "write_slots",
-        lambda buffer, new, places: right(
-            buffer, new, places if places.ndim == 1 else places[:1].expand_as(places)
-        ),
-    )
+    return right(buffer, new, places if places.ndim == 1 else places[:1].expand_as(places))
 
 
 @fault("state", subject="qwen2", check="scheduled", at="blocks.0.attn.v_all[")
-def values_are_written_where_keys_of_the_next_chunk_go(patch: Patch) -> None:
+@replacing(KeyValueCache, "write")
+def values_are_written_where_keys_of_the_next_chunk_go(
+    right: Any, self: Any, k: Tensor, v: Tensor, places: Tensor
+) -> None:
     """The values of a chunk after the first are written one slot early."""
-    right = KeyValueCache.write
-
-    def wrong(self: Any, k: Tensor, v: Tensor, places: Tensor) -> None:
-        right(self, k, v, places)
-        if places.ndim == 1 and int(places[0]) > 0 and k.shape[2] > 1:
-            layer_cache.write_slots(self.buffers[1], v, places - 1)
-
-    patch.setattr(KeyValueCache, "write", wrong)
+    right(self, k, v, places)
+    if places.ndim == 1 and int(places[0]) > 0 and k.shape[2] > 1:
+        layer_cache.write_slots(self.buffers[1], v, places - 1)
 
 
 @fault("state", subject="llama", check="scheduled", at="engine/cache.py: reserve")
-def cropped_row_keeps_its_length(patch: Patch) -> None:
+@replacing(Cache, "crop")
+def cropped_row_keeps_its_length(right: Any, self: Any, length: Any) -> None:
     """Cropping forgets the tokens but not how many there were."""
-    right = Cache.crop
-
-    def wrong(self: Any, length: Any) -> None:
-        before = self.host_lengths.copy()
-        right(self, length)
-        if isinstance(length, int) and 0 < length < int(before.max()):
-            self.set_lengths(before)
-
-    patch.setattr(Cache, "crop", wrong)
+    before = self.host_lengths.copy()
+    right(self, length)
+    if isinstance(length, int) and 0 < length < int(before.max()):
+        self.set_lengths(before)
 
 
 @fault("state", subject="gpt2", check="scheduled", at="blocks.0.attn.k_all[")
-def copied_row_shares_nothing_after_its_first_chunk(patch: Patch) -> None:
+@replacing(SlotCache, "copy_row")
+def copied_row_shares_nothing_after_its_first_chunk(
+    right: Any, self: Any, source: Any, target: Any, length: Any
+) -> Any:
     """A fork copies the first eight slots of a row alone."""
-    right = SlotCache.copy_row
-    patch.setattr(
-        SlotCache,
-        "copy_row",
-        lambda self, source, target, length: right(self, source, target, min(length, 8)),
-    )
+    return right(self, source, target, min(length, 8))
 
 
 @fault("state", subject="llama", check="decoded", at="blocks.0.attn.v_all[")
-def copy_forgets_the_values(patch: Patch) -> None:
+@replacing(SlotCache, "copy_row")
+def copy_forgets_the_values(right: Any, self: Any, source: int, target: int, length: int) -> None:
     """A fork copies the keys and not the values."""
-
-    def wrong(self: Any, source: int, target: int, length: int) -> None:
-        self.buffers[0][target, :, :length].copy_(self.buffers[0][source, :, :length])
-
-    patch.setattr(SlotCache, "copy_row", wrong)
+    self.buffers[0][target, :, :length].copy_(self.buffers[0][source, :, :length])
 
 
 @fault("state", subject="llama", check="scheduled", at="embedded")
@@ -99,13 +80,10 @@ def prefix_of_another_text_is_reused(patch: Patch) -> None:
 
 
 @fault("state", subject="qwen3", check="scheduled", at="engine/cache.py: reserve")
-def a_slot_is_reused_without_a_reset(patch: Patch) -> None:
+@replacing(slots.CacheSlots, "reset")
+def a_slot_is_reused_without_a_reset(right: Any, self: Any, slot: int) -> None:
     """A slot that is taken again keeps the length of its last text in the cache."""
-
-    def wrong(self: Any, slot: int) -> None:
-        self.tokens[slot], self.whole_chunks[slot] = [], 0
-
-    patch.setattr(slots.CacheSlots, "reset", wrong)
+    self.tokens[slot], self.whole_chunks[slot] = [], 0
 
 
 @fault("state", subject="linear", check="scheduled", at="blocks.0.attn.")
@@ -115,68 +93,56 @@ def running_sum_is_not_cleared(patch: Patch) -> None:
 
 
 @fault("state", subject="linear", check="cached", at="blocks.0.attn.")
-def running_sum_counts_padding(patch: Patch) -> None:
+@replacing(cache.Cache, "plan")
+def running_sum_counts_padding(right: Any, self: Any, count: Any) -> Any:
     """Padding on the right of a ragged prefill is added to the running sum."""
-    right = cache.Cache.plan
-    patch.setattr(cache.Cache, "plan", lambda self, count: right(self, count)._replace(is_token=None))
+    return right(self, count)._replace(is_token=None)
 
 
 @fault("state", subject="window", check="scheduled", at="blocks.0.attn.q_rot … z")
-def ring_evicts_one_token_early(patch: Patch) -> None:
+@replacing(Cache, "_ring_positions")
+def ring_evicts_one_token_early(right: Any, self: Any, ring: Any, lengths: Tensor) -> Tensor:
     """A ring overwrites the oldest position that is still visible."""
-    right = Cache._ring_positions
-
-    def wrong(self: Any, ring: Any, lengths: Tensor) -> Tensor:
-        found = right(self, ring, lengths)
-        return torch.where(found == lengths - ring.last, self.sentinel, found)
-
-    patch.setattr(Cache, "_ring_positions", wrong)
+    found = right(self, ring, lengths)
+    return torch.where(found == lengths - ring.last, self.sentinel, found)
 
 
 @fault("state", subject="sinks", check="scheduled", at="blocks.0.attn.q_rot … z")
-def ring_overwrites_the_sinks(patch: Patch) -> None:
+@replacing(Cache, "_ring_slots")
+def ring_overwrites_the_sinks(
+    right: Any, self: Any, ring: Any, positions: Tensor, end: Tensor, is_token: Any
+) -> Tensor:
     """The first positions, which stay visible, take part in the ring."""
-    right = Cache._ring_slots
-
-    def wrong(self: Any, ring: Any, positions: Tensor, end: Tensor, is_token: Any) -> Tensor:
-        found = right(self, ring, positions, end, is_token)
-        return torch.where((found == ring.first) & (positions > ring.first), 0, found)
-
-    patch.setattr(Cache, "_ring_slots", wrong)
+    found = right(self, ring, positions, end, is_token)
+    return torch.where((found == ring.first) & (positions > ring.first), 0, found)
 
 
 @fault("state", subject="llama", check="scheduled together", at="blocks.0.attn.")
-def static_step_attends_to_empty_slots(patch: Patch) -> None:
+@replacing(transformer.Transformer, "_make_mask")
+def static_step_attends_to_empty_slots(
+    right: Any, self: Any, queries: Tensor, keys: Tensor, *more: Any
+) -> Any:
     """Where one call decodes all slots, a row attends to slots beyond its length."""
-    right = transformer.Transformer._make_mask
-
-    def wrong(self: Any, queries: Tensor, keys: Tensor, *more: Any) -> Any:
-        if queries.ndim == 2 and len(queries) > 1 and queries.shape[1] == 1:
-            queries = queries.amax(0, keepdim=True).expand_as(queries)
-        return right(self, queries, keys, *more)
-
-    patch.setattr(transformer.Transformer, "_make_mask", wrong)
+    if queries.ndim == 2 and len(queries) > 1 and queries.shape[1] == 1:
+        queries = queries.amax(0, keepdim=True).expand_as(queries)
+    return right(self, queries, keys, *more)
 
 
 @fault("state", subject="gpt2", check="scheduled together", at="blocks.0.attn.k_all[")
-def static_step_writes_into_rows_that_do_not_decode(patch: Patch) -> None:
+@replacing(cache.Cache, "plan")
+def static_step_writes_into_rows_that_do_not_decode(right: Any, self: Any, count: int) -> Any:
     """A static step overwrites the last token of the rows that wait."""
-    right = cache.Cache.plan
-
-    def wrong(self: Any, count: int) -> Any:
-        plan = right(self, count)
-        if plan.is_token is None or plan.slots.ndim == 1 or count > 1:
-            return plan
-        return plan._replace(slots=torch.where(plan.is_token, plan.slots, (plan.slots - 1).clamp_min(0)))
-
-    patch.setattr(cache.Cache, "plan", wrong)
+    plan = right(self, count)
+    if plan.is_token is None or plan.slots.ndim == 1 or count > 1:
+        return plan
+    return plan._replace(slots=torch.where(plan.is_token, plan.slots, (plan.slots - 1).clamp_min(0)))
 
 
 @fault("state", subject="gpt2", check="int8 cache", at="blocks.0.attn.k_all")
-def int8_scales_are_twice_too_large(patch: Patch) -> None:
+@replacing(Int8Cache, "write")
+def int8_scales_are_twice_too_large(right: Any, self: Any, k: Any, v: Any, places: Any) -> Any:
     """Keys are quantized by max|x| / 63."""
-    right = Int8Cache.write
-    patch.setattr(Int8Cache, "write", lambda self, k, v, places: right(self, _coarse(k), v, places))
+    return right(self, _coarse(k), v, places)
 
 
 def _coarse(x: Tensor) -> Tensor:
@@ -200,17 +166,13 @@ def int8_values_are_read_with_the_keys_scales(patch: Patch) -> None:
 
 
 @fault("length", subject="mistral", check="far decoding", at="blocks.0.attn.k_rot … z")
-def window_is_one_position_wider(patch: Patch) -> None:
+@replacing(Window, "compute_mask")
+def window_is_one_position_wider(right: Any, self: Any, queries: Any, keys: Any) -> Any:
     """Cached queries attend to size + 1 positions."""
-    right = Window.compute_mask
-
-    def wrong(self: Any, queries: Any, keys: Any) -> Any:
-        if not isinstance(queries, Tensor):
-            return right(self, queries, keys)
-        back = queries[..., :, None] - keys[..., None, :]
-        return (back >= 0) & (back <= self.size)
-
-    patch.setattr(Window, "compute_mask", wrong)
+    if not isinstance(queries, Tensor):
+        return right(self, queries, keys)
+    back = queries[..., :, None] - keys[..., None, :]
+    return (back >= 0) & (back <= self.size)
 
 
 @fault("length", subject="window", check="fused", at="blocks.0.attn.q_rot … z")
@@ -220,97 +182,69 @@ def window_is_ignored_by_the_kernel(patch: Patch) -> None:
 
 
 @fault("length", subject="yarn", check="far decoding", at="blocks.0.attn.q_rot")
-def scaling_ends_at_the_trained_length(patch: Patch) -> None:
+@replacing(transformer.Positions, "rotation")
+def scaling_ends_at_the_trained_length(right: Any, self: Any, places: Tensor, dtype: torch.dtype) -> Any:
     """Positions beyond the trained length have the angles of the last trained one."""
-    right = transformer.Positions.rotation
-
-    def wrong(self: Any, places: Tensor, dtype: torch.dtype) -> Any:
-        return right(self, places.clamp_max(self.config.positions.original_context), dtype)
-
-    patch.setattr(transformer.Positions, "rotation", wrong)
+    return right(self, places.clamp_max(self.config.positions.original_context), dtype)
 
 
 @fault("length", subject="yarn", check="fused", at="blocks.0.attn.q_rot … z")
-def attention_factor_of_yarn_is_dropped_by_the_engine(patch: Patch) -> None:
+@replacing(SoftmaxAttention, "__init__")
+def attention_factor_of_yarn_is_dropped_by_the_engine(right: Any, self: Any, config: Any, path: str) -> None:
     """The fast engine scales the scores by 1/√D alone."""
-    right = SoftmaxAttention.__init__
-
-    def wrong(self: Any, config: Any, path: str) -> None:
-        right(self, config, path)
-        self.scale = config.d_head**-0.5
-
-    patch.setattr(SoftmaxAttention, "__init__", wrong)
+    right(self, config, path)
+    self.scale = config.d_head**-0.5
 
 
 @fault("length", subject="gpt2", check="far decoding", at="position_ids … positioned")
-def learned_positions_stop_before_the_end_of_the_context(patch: Patch) -> None:
+@replacing(transformer.Positions, "add_to")
+def learned_positions_stop_before_the_end_of_the_context(right: Any, self: Any, x: Any, places: Any) -> Any:
     """The last eight positions have the row of the one before them."""
-    right = transformer.Positions.add_to
-    patch.setattr(
-        transformer.Positions,
-        "add_to",
-        lambda self, x, places: right(self, x, places.clamp_max(self.config.context_length - 9)),
-    )
+    return right(self, x, places.clamp_max(self.config.context_length - 9))
 
 
 @fault("length", subject="bloom", check="far decoding", at="blocks.0.attn.k … z")
-def distances_are_clamped_at_half_of_the_context(patch: Patch) -> None:
+@replacing(transformer.PositionBias, "forward")
+def distances_are_clamped_at_half_of_the_context(
+    right: Any, self: Any, queries: Tensor, keys: Tensor, dtype: torch.dtype
+) -> Any:
     """ALiBi's bias stops growing with the distance."""
-    right = transformer.PositionBias.forward
-
-    def wrong(self: Any, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Any:
-        near = keys.clamp_min(int(queries.min()) - self.config.context_length // 2)
-        return right(self, queries, near, dtype)
-
-    patch.setattr(transformer.PositionBias, "forward", wrong)
+    near = keys.clamp_min(int(queries.min()) - self.config.context_length // 2)
+    return right(self, queries, near, dtype)
 
 
 @fault("length", subject="long", check="long prompt", at="blocks.0.attn.")
-def second_chunk_forgets_the_first(patch: Patch) -> None:
+@replacing(Causal, "compute_mask")
+def second_chunk_forgets_the_first(own: Any, self: Any, queries: Any, keys: Any) -> Any:
     """A chunk after the first attends to its own tokens alone."""
-    own = Causal.compute_mask
-
-    def wrong(self: Any, queries: Any, keys: Any) -> Any:
-        found = own(self, queries, keys)
-        if not isinstance(queries, Tensor) or queries.shape[-1] in (1, keys.shape[-1]):
-            return found
-        return found & (keys[..., None, :] >= queries[..., :1, None])
-
-    patch.setattr(Causal, "compute_mask", wrong)
+    found = own(self, queries, keys)
+    if not isinstance(queries, Tensor) or queries.shape[-1] in (1, keys.shape[-1]):
+        return found
+    return found & (keys[..., None, :] >= queries[..., :1, None])
 
 
 @fault("length", subject="long", check="long prompt", at="blocks.0.attn.q_rot")
-def positions_restart_in_every_chunk(patch: Patch) -> None:
+@replacing(transformer.Positions, "rotation")
+def positions_restart_in_every_chunk(right: Any, self: Any, places: Tensor, dtype: torch.dtype) -> Any:
     """The angles of a chunk after the first start at 0."""
-    right = transformer.Positions.rotation
-
-    def wrong(self: Any, places: Tensor, dtype: torch.dtype) -> Any:
-        is_chunk = places.ndim == 1 and len(places) > 1 and int(places[0]) >= 64
-        return right(self, places - places[0] if is_chunk else places, dtype)
-
-    patch.setattr(transformer.Positions, "rotation", wrong)
+    is_chunk = places.ndim == 1 and len(places) > 1 and int(places[0]) >= 64
+    return right(self, places - places[0] if is_chunk else places, dtype)
 
 
 @fault("length", subject="t5", check="far decoding", at="blocks.0.attn.")
-def buckets_of_far_distances_are_those_of_near_ones(patch: Patch) -> None:
+@replacing(transformer.PositionBias, "forward")
+def buckets_of_far_distances_are_those_of_near_ones(
+    right: Any, self: Any, queries: Tensor, keys: Tensor, dtype: torch.dtype
+) -> Any:
     """T5's bias of a distance beyond 40 is that of 40 less."""
-    right = transformer.PositionBias.forward
-
-    def wrong(self: Any, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Any:
-        near = torch.where(queries.min() - keys > 40, keys + 40, keys)
-        return right(self, queries, near, dtype)
-
-    patch.setattr(transformer.PositionBias, "forward", wrong)
+    near = torch.where(queries.min() - keys > 40, keys + 40, keys)
+    return right(self, queries, near, dtype)
 
 
 @fault("state", subject="llama", check="scheduled", at="blocks.2.resid_post … final_norm.out")
-def logits_of_the_token_before_the_last(patch: Patch) -> None:
+@replacing(Transformer, "forward_packed")
+def logits_of_the_token_before_the_last(right: Any, self: Any, rows: Any, wanted: Any) -> Tensor:
     """Where the logits of the last token alone are asked for, those of the token before are returned."""
-    right = Transformer.forward_packed
-
-    def wrong(self: Any, rows: Any, wanted: Any) -> Tensor:
-        count = sum(len(ids) for _, ids in rows)
-        is_last = len(rows) == 1 and list(wanted) == [count - 1] and count > 1
-        return right(self, rows, [count - 2] if is_last else wanted)
-
-    patch.setattr(Transformer, "forward_packed", wrong)
+    count = sum(len(ids) for _, ids in rows)
+    is_last = len(rows) == 1 and list(wanted) == [count - 1] and count > 1
+    return right(self, rows, [count - 2] if is_last else wanted)

@@ -11,7 +11,7 @@ from pellucid.formats.huggingface import reading as huggingface_reading
 from pellucid.formats.huggingface.families import llama, mistral
 from pellucid.parts.positions import alibi, learned, rope_yarn
 from tests.faults import loaded
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, fault, replacing
 
 assert loaded.SUBJECTS  # it adds the subjects
 
@@ -83,15 +83,11 @@ def yarn_scaling_of_a_gguf_file_dropped(patch: Patch) -> None:
 
 
 @fault("loading", subject="gguf llama3", check="llama.cpp", at="logits…")
-def llama3_factors_of_a_gguf_file_dropped(patch: Patch) -> None:
+@replacing(rope_scaling, "read_rope")
+def llama3_factors_of_a_gguf_file_dropped(right: Any, metadata: Any, *given: Any) -> dict[str, Any]:
     """The tensor of frequency factors is skipped."""
-    right = rope_scaling.read_rope
-
-    def wrong(metadata: Any, *given: Any) -> dict[str, Any]:
-        metadata.tables = {}
-        return right(metadata, *given)
-
-    patch.setattr(rope_scaling, "read_rope", wrong)
+    metadata.tables = {}
+    return right(metadata, *given)
 
 
 @fault("loading", subject="gguf", check="transformers", at=Q)
@@ -107,21 +103,17 @@ def gguf_rows_taken_for_halves_by_llamacpp(patch: Patch) -> None:
 
 
 @fault("loading", subject="llama", check="llama.cpp", at="logits[t=")
-def rows_not_permuted_on_export(patch: Patch) -> None:
+@replacing(writing, "in_layout")
+def rows_not_permuted_on_export(right: Any, config: Any, weights: Any, layout: str) -> Any:
     """A GGUF export keeps the rows in halves, where its readers expect pairs."""
-    right = writing.in_layout
-
-    def wrong(config: Any, weights: Any, layout: str) -> Any:
-        return right(config, weights, layout)[0], weights
-
-    patch.setattr(writing, "in_layout", wrong)
+    return right(config, weights, layout)[0], weights
 
 
 @fault("loading", subject="mistral", check="transformers", at="mask")
-def window_dropped(patch: Patch) -> None:
+@replacing(mistral.MistralFamily, "choices")
+def window_dropped(right: Any, self: Any, keys: Any) -> Any:
     """Every layer looks back at the whole text, whatever the sliding window is."""
-    right = mistral.MistralFamily.choices
-    patch.setattr(mistral.MistralFamily, "choices", lambda self, keys: right(self, keys) | {"mask": "causal"})
+    return right(self, keys) | {"mask": "causal"}
 
 
 @fault("loading", subject="mistral far window", check="transformers", at="mask")
@@ -131,26 +123,18 @@ def far_window_dropped(patch: Patch) -> None:
 
 
 @fault("loading", subject="mistral", check="transformers", at="mask")
-def window_one_token_longer(patch: Patch) -> None:
+@replacing(mistral.MistralFamily, "choices")
+def window_one_token_longer(right: Any, self: Any, keys: Any) -> dict[str, Any]:
     """The window counts the tokens before the current one, and not with it."""
-    right = mistral.MistralFamily.choices
-
-    def wrong(self: Any, keys: Any) -> dict[str, Any]:
-        found = right(self, keys)
-        return found | {"mask": found["mask"] | {"size": found["mask"]["size"] + 1}}
-
-    patch.setattr(mistral.MistralFamily, "choices", wrong)
+    found = right(self, keys)
+    return found | {"mask": found["mask"] | {"size": found["mask"]["size"] + 1}}
 
 
 @fault("loading", subject="llama eps", check="transformers", at="embedded … blocks.0.attn_norm.out")
-def eps_of_the_file_ignored(patch: Patch) -> None:
+@replacing(llama.LlamaFamily, "choices")
+def eps_of_the_file_ignored(right: Any, self: Any, keys: Any) -> Any:
     """The norms have the usual ε instead of the file's."""
-    right = llama.LlamaFamily.choices
-    patch.setattr(
-        llama.LlamaFamily,
-        "choices",
-        lambda self, keys: right(self, keys) | {"norm": {"kind": "rms_norm", "eps": 1e-6}},
-    )
+    return right(self, keys) | {"norm": {"kind": "rms_norm", "eps": 1e-6}}
 
 
 @fault("loading", subject="gpt2", check="transformers", at="blocks.0.mlp.act")
@@ -160,10 +144,10 @@ def gelu_new_read_as_gelu(patch: Patch) -> None:
 
 
 @fault("loading", subject="bloom", check="transformers", at="blocks.0.attn.q … pattern")
-def alibi_without_the_last_factor(patch: Patch) -> None:
+@replacing(alibi.Alibi, "bias_factors")
+def alibi_without_the_last_factor(right: Any, self: Any, heads: Any) -> Any:
     """The factors of ALiBi begin at 1 and not at the first power."""
-    right = alibi.Alibi.bias_factors
-    patch.setattr(alibi.Alibi, "bias_factors", lambda self, heads: right(self, heads) * 2 ** (8 / heads))
+    return right(self, heads) * 2 ** (8 / heads)
 
 
 @fault("loading", subject="gpt2", check="transformers", at="position_rows")

@@ -28,7 +28,7 @@ from pellucid.parts.samplers.repetition_penalty import RepetitionPenalty
 from pellucid.parts.samplers.temperature import Temperature
 from pellucid.parts.samplers.top_p import TopP
 from pellucid.parts.samplers.typical_p import TypicalP
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, around, fault, replacing
 from tests.faults.subjects import SUBJECTS, Subject, verify_model, void
 from tests.formats.gguf import random_models
 from tests.model import folders
@@ -42,12 +42,6 @@ SUBJECTS["long context"] = Subject(
     lambda folder: void(folders.ours(folder / "model", random_models.LLAMA | {"context_length": 160})),
     lambda folder, check: verify_model(folder / "model", check),
 )
-
-
-def around(patch: Patch, owner: Any, name: str, wrong: Wrong) -> None:
-    """Replaces a function by one that is given the right one first."""
-    right = getattr(owner, name)
-    patch.setattr(owner, name, lambda *args, **more: wrong(right, *args, **more))
 
 
 # ---- temperature
@@ -81,34 +75,24 @@ def temperature_comes_after_top_p(patch: Patch) -> None:
 
 
 @sampled(subject="gpt2", at="sampling.draw")
-def draw_never_gives_the_first_token(patch: Patch) -> None:
+@replacing(drawn_token, "find_place")
+def draw_never_gives_the_first_token(right: Any, reached: Any, u: Any) -> Any:
     """The search for u in the cumulative probabilities begins at the second token."""
-
-    around(
-        patch,
-        drawn_token,
-        "find_place",
-        lambda right, reached, u: min(max(right(reached, u), 1), len(reached) - 1),
-    )
+    return min(max(right(reached, u), 1), len(reached) - 1)
 
 
 @sampled(subject="mistral", at="sampling.draw")
-def draw_is_off_by_one_place(patch: Patch) -> None:
+@replacing(drawn_token, "find_place")
+def draw_is_off_by_one_place(right: Any, reached: Any, u: Any) -> Any:
     """The token after the one whose cumulative probability exceeds u is taken."""
-
-    around(
-        patch,
-        drawn_token,
-        "find_place",
-        lambda right, reached, u: min(right(reached, u) + 1, len(reached) - 1),
-    )
+    return min(right(reached, u) + 1, len(reached) - 1)
 
 
 @sampled(subject="qwen2", at="sampling.draw")
-def draw_uses_unnormalized_probabilities(patch: Patch) -> None:
+@replacing(drawn_token, "find_place")
+def draw_uses_unnormalized_probabilities(right: Any, reached: Any, u: Any) -> Any:
     """u is looked for in the cumulative sums of e^(s − max s), which do not end at 1."""
-
-    around(patch, drawn_token, "find_place", lambda right, reached, u: right(reached / reached[0], u))
+    return right(reached / reached[0], u)
 
 
 @sampled(subject="llama", at="sampling.greedy")
@@ -215,37 +199,28 @@ def repetition_penalty_divides_negative_logits(patch: Patch) -> None:
 
 
 @sampled(subject="llama", at="sampling.repetition_penalty")
-def repetition_penalty_forgets_the_prompt(patch: Patch) -> None:
+@replacing(RepetitionPenalty, "inputs")
+def repetition_penalty_forgets_the_prompt(right: Wrong, self: Any, text: Any) -> Any:
     """Only tokens of the new text are penalized."""
-
-    def wrong(right: Wrong, self: Any, text: Any) -> Any:
-        seen = np.zeros(text.vocab_size, bool)
-        seen[np.asarray(text.new, int)] = True
-        return right(self, text) | {"seen": seen}
-
-    around(patch, RepetitionPenalty, "inputs", wrong)
+    seen = np.zeros(text.vocab_size, bool)
+    seen[np.asarray(text.new, int)] = True
+    return right(self, text) | {"seen": seen}
 
 
 @sampled(subject="bloom", at="sampling.frequency_penalty")
-def frequency_penalty_counts_the_prompt(patch: Patch) -> None:
+@replacing(FrequencyPenalty, "inputs")
+def frequency_penalty_counts_the_prompt(right: Wrong, self: Any, text: Any) -> Any:
     """Tokens of the prompt count as generated ones."""
-
-    def wrong(right: Wrong, self: Any, text: Any) -> Any:
-        counts = np.bincount([*text.prompt, *text.new], minlength=text.vocab_size).astype(float)
-        return {"counts": counts, "alpha": -self.frequency_penalty}
-
-    around(patch, FrequencyPenalty, "inputs", wrong)
+    counts = np.bincount([*text.prompt, *text.new], minlength=text.vocab_size).astype(float)
+    return {"counts": counts, "alpha": -self.frequency_penalty}
 
 
 @sampled(subject="gguf", at="sampling.presence_penalty")
-def presence_penalty_is_added(patch: Patch) -> None:
+@replacing(PresencePenalty, "inputs")
+def presence_penalty_is_added(right: Wrong, self: Any, text: Any) -> Any:
     """The sign of the presence penalty is reversed."""
-
-    def wrong(right: Wrong, self: Any, text: Any) -> Any:
-        found = right(self, text)
-        return found and found | {"alpha": -found["alpha"]}
-
-    around(patch, PresencePenalty, "inputs", wrong)
+    found = right(self, text)
+    return found and found | {"alpha": -found["alpha"]}
 
 
 @sampled(subject="qwen3", at="sampling.logit_bias")
@@ -270,149 +245,120 @@ def min_new_tokens_counts_the_prompt(patch: Patch) -> None:
 
 
 @generated(subject="llama", at="generated[request=prefill chunk 2,token=0]")
-def second_chunk_is_read_from_its_start(patch: Patch) -> None:
+@replacing(sample.TextRow, "make_feed")
+def second_chunk_is_read_from_its_start(
+    right: Wrong, self: Any, cache_slots: Any, *args: Any, **more: Any
+) -> Any:
     """Each chunk after the first has the tokens from the beginning of the prompt."""
-
-    def wrong(right: Wrong, self: Any, cache_slots: Any, *args: Any, **more: Any) -> Any:
-        feed, at = right(self, cache_slots, *args, **more), len(cache_slots.tokens[self.slot])
-        segments = list[tuple[int, ...]]()
-        for segment in feed.segments:
-            is_later = at > 0 and len(segment) > 1
-            segments.append(tuple(self.tokens[: len(segment)]) if is_later else segment)
-            at += len(segment)
-        return feed._replace(segments=tuple(segments))
-
-    around(patch, sample.TextRow, "make_feed", wrong)
+    feed, at = right(self, cache_slots, *args, **more), len(cache_slots.tokens[self.slot])
+    segments = list[tuple[int, ...]]()
+    for segment in feed.segments:
+        is_later = at > 0 and len(segment) > 1
+        segments.append(tuple(self.tokens[: len(segment)]) if is_later else segment)
+        at += len(segment)
+    return feed._replace(segments=tuple(segments))
 
 
 @generated(subject="bloom", at="generated[request=one chunk,token=0]")
-def last_token_of_a_prompt_is_lost(patch: Patch) -> None:
+@replacing(sample.TextRow, "make_feed")
+def last_token_of_a_prompt_is_lost(right: Wrong, self: Any, *args: Any, **more: Any) -> Any:
     """The last token of a prompt is read as the one before it."""
-
-    def wrong(right: Wrong, self: Any, *args: Any, **more: Any) -> Any:
-        feed = right(self, *args, **more)
-        *before, last = feed.segments
-        last = (*last[:-1], last[-2]) if len(last) > 1 else last
-        return feed._replace(segments=(*before, last))
-
-    around(patch, sample.TextRow, "make_feed", wrong)
+    feed = right(self, *args, **more)
+    *before, last = feed.segments
+    last = (*last[:-1], last[-2]) if len(last) > 1 else last
+    return feed._replace(segments=(*before, last))
 
 
 @generated(subject="long context", at="generated[request=prefill chunk 2 of 128 tokens,token=0]")
-def second_whole_chunk_repeats_a_token(patch: Patch) -> None:
+@replacing(sample.TextRow, "make_feed")
+def second_whole_chunk_repeats_a_token(right: Wrong, self: Any, *args: Any, **more: Any) -> Any:
     """A prompt beyond 128 tokens has its 128th twice."""
-
-    def wrong(right: Wrong, self: Any, *args: Any, **more: Any) -> Any:
-        feed = right(self, *args, **more)
-        if len(feed.segments) > 1 and len(feed.segments[0]) == 128:
-            first, second, *rest = feed.segments
-            feed = feed._replace(segments=(first, (first[-1], *second[:-1]), *rest))
-        return feed
-
-    around(patch, sample.TextRow, "make_feed", wrong)
+    feed = right(self, *args, **more)
+    if len(feed.segments) > 1 and len(feed.segments[0]) == 128:
+        first, second, *rest = feed.segments
+        feed = feed._replace(segments=(first, (first[-1], *second[:-1]), *rest))
+    return feed
 
 
 @generated(subject="qwen3", at="generated[request=one chunk beside other requests…")
-def logits_of_ragged_rows_are_mixed(patch: Patch) -> None:
+@replacing(slots.CacheSlots, "forward")
+def logits_of_ragged_rows_are_mixed(right: Wrong, self: Any, feeds: Sequence[Any]) -> Any:
     """After prompts of different lengths in one step, the rows of logits are in another order."""
-
-    def wrong(right: Wrong, self: Any, feeds: Sequence[Any]) -> Any:
-        logits = right(self, feeds)
-        return logits.flip(0) if len(feeds) > 1 else logits
-
-    around(patch, slots.CacheSlots, "forward", wrong)
+    logits = right(self, feeds)
+    return logits.flip(0) if len(feeds) > 1 else logits
 
 
 @generated(subject="gpt2", at="generated[request=static slots…")
-def static_step_reads_rows_in_order(patch: Patch) -> None:
+@replacing(slots.CacheSlots, "_decode_all")
+def static_step_reads_rows_in_order(right: Wrong, self: Any, feeds: Any, decoded: Any, found: Any) -> None:
     """A step over all slots takes row i for the i-th text, not the row of its slot."""
-
-    def wrong(right: Wrong, self: Any, feeds: Any, decoded: Any, found: Any) -> None:
-        fresh: dict[int, list[Any]] = {at: [] for at in found}
-        right(self, feeds, decoded, fresh)
-        rows = sorted((feeds[at].slot, at) for at, parts in fresh.items() if parts)
-        for shift, (_, at) in enumerate(rows):
-            found[at] += fresh[rows[shift - 1][1]]
-
-    around(patch, slots.CacheSlots, "_decode_all", wrong)
+    fresh: dict[int, list[Any]] = {at: [] for at in found}
+    right(self, feeds, decoded, fresh)
+    rows = sorted((feeds[at].slot, at) for at, parts in fresh.items() if parts)
+    for shift, (_, at) in enumerate(rows):
+        found[at] += fresh[rows[shift - 1][1]]
 
 
 @generated(subject="qwen2", at="prompt_logprobs[request=prefill chunk 3,token=1]")
-def prompt_logprobs_are_shifted(patch: Patch) -> None:
+@replacing(sample.Sample, "_score_prompt")
+def prompt_logprobs_are_shifted(right: Wrong, self: Any, logits: Any) -> None:
     """The log-probability of each token of the prompt is that under its own logits."""
-
-    def wrong(right: Wrong, self: Any, logits: Any) -> None:
-        right(self, logits.roll(1, 0))
-
-    around(patch, sample.Sample, "_score_prompt", wrong)
+    right(self, logits.roll(1, 0))
 
 
 @generated(subject="gguf", at="Model.score[token=1]")
-def score_reads_the_logits_after_the_token(patch: Patch) -> None:
+@replacing(Model, "score")
+def score_reads_the_logits_after_the_token(
+    right: Wrong, self: Any, prompt: Any, parse_special: bool = False
+) -> Score:
     """`Model.score` takes each token's probability from the row of that token."""
-
-    def wrong(right: Wrong, self: Any, prompt: Any, parse_special: bool = False) -> Score:
-        ids = self.encode(prompt, parse_special)
-        own = torch.log_softmax(self.logits(ids).double(), -1)
-        scored = [float(own[at, id]) for at, id in enumerate(ids)][1:]
-        return Score(ids, [self.token(id) for id in ids], [None, *scored])
-
-    around(patch, Model, "score", wrong)
+    ids = self.encode(prompt, parse_special)
+    own = torch.log_softmax(self.logits(ids).double(), -1)
+    scored = [float(own[at, id]) for at, id in enumerate(ids)][1:]
+    return Score(ids, [self.token(id) for id in ids], [None, *scored])
 
 
 # ---- what is kept
 
 
 @generated(subject="llama", at="generated[request=reused prefix,token=0]")
-def prefix_reuse_takes_one_token_too_many(patch: Patch) -> None:
+@replacing(slots.CacheSlots, "_find_shared")
+def prefix_reuse_takes_one_token_too_many(right: Wrong, self: Any, prompt: Any) -> Any:
     """A slot takes one token more of another text than the two have in common."""
-
-    def wrong(right: Wrong, self: Any, prompt: Any) -> Any:
-        source, shared = right(self, prompt)
-        return source, shared + 1 if 0 < shared < len(prompt) - 1 else shared
-
-    around(patch, slots.CacheSlots, "_find_shared", wrong)
+    source, shared = right(self, prompt)
+    return source, shared + 1 if 0 < shared < len(prompt) - 1 else shared
 
 
 @generated(subject="mistral", at="generated[request=reused slot…")
-def slot_is_used_again_without_a_reset(patch: Patch) -> None:
+@replacing(slots.CacheSlots, "_take_prefix")
+def slot_is_used_again_without_a_reset(right: Wrong, self: Any, slot: int, source: int, shared: int) -> None:
     """The keys of the text before stay in front of the new one."""
-
-    def wrong(right: Wrong, self: Any, slot: int, source: int, shared: int) -> None:
-        if shared:
-            right(self, slot, source, shared)
-        self.tokens[slot], self.whole_chunks[slot] = self.tokens[slot][:shared], 0
-
-    around(patch, slots.CacheSlots, "_take_prefix", wrong)
+    if shared:
+        right(self, slot, source, shared)
+    self.tokens[slot], self.whole_chunks[slot] = self.tokens[slot][:shared], 0
 
 
 @generated(subject="bloom", at="generated[request=choices…")
-def choices_do_not_get_the_prompts_keys(patch: Patch) -> None:
+@replacing(slots.CacheSlots, "copy")
+def choices_do_not_get_the_prompts_keys(right: Wrong, self: Any, source: int, target: int) -> None:
     """Forked choices have the tokens of the first one, and not its keys and values."""
-
-    def wrong(right: Wrong, self: Any, source: int, target: int) -> None:
-        length = len(self.tokens[source])
-        right(self, source, target)
-        for layer in self.rows[target].layers:
-            for buffer in layer.buffers:
-                buffer[:, :, : length - 1] = buffer[:, :, 1:length].clone()
-
-    around(patch, slots.CacheSlots, "copy", wrong)
+    length = len(self.tokens[source])
+    right(self, source, target)
+    for layer in self.rows[target].layers:
+        for buffer in layer.buffers:
+            buffer[:, :, : length - 1] = buffer[:, :, 1:length].clone()
 
 
 # ---- beams
 
 
 @generated(subject="gpt2", at="generated[request=beams…")
-def beams_keep_their_slots(patch: Patch) -> None:
+@replacing(beam_search.Beams, "_continue")
+def beams_keep_their_slots(right: Wrong, self: Any, running: Any) -> None:
     """The cache is not reordered where beams change places."""
-
-    def wrong(right: Wrong, self: Any, running: Any) -> None:
-        right(self, running)
-        if len(self.rows) > 1:
-            self.rows[0].slot, self.rows[1].slot = self.rows[1].slot, self.rows[0].slot
-
-    around(patch, beam_search.Beams, "_continue", wrong)
+    right(self, running)
+    if len(self.rows) > 1:
+        self.rows[0].slot, self.rows[1].slot = self.rows[1].slot, self.rows[0].slot
 
 
 def _scale_penalty(patch: Patch, times: float) -> None:
@@ -436,33 +382,27 @@ def beam_score_has_the_length_penalty_twice(patch: Patch) -> None:
 
 
 @generated(subject="qwen3", at="beams.choices[…")
-def beams_continue_the_first_one_only(patch: Patch) -> None:
+@replacing(beam_search.BeamSearch, "step")
+def beams_continue_the_first_one_only(right: Wrong, self: Any, scores: Any, find_end: Any = None) -> Any:
     """Only the continuations of the best beam are ranked."""
-
-    def wrong(right: Wrong, self: Any, scores: Any, find_end: Any = None) -> Any:
-        first = scores.clone()
-        first[1:] -= 1e3 * math.log(2)
-        return right(self, torch.cat((scores[:1], first[1:])), find_end)
-
-    around(patch, beam_search.BeamSearch, "step", wrong)
+    first = scores.clone()
+    first[1:] -= 1e3 * math.log(2)
+    return right(self, torch.cat((scores[:1], first[1:])), find_end)
 
 
 # ---- proposed tokens
 
 
 @generated(subject="llama", at="generated[request=lookup…")
-def proposals_are_accepted_unseen(patch: Patch) -> None:
+@replacing(speculative, "draw_while_accepted")
+def proposals_are_accepted_unseen(
+    right: Wrong, first: Any, logits: Any, state: Any, proposed: Sequence[int], wanted: Any
+) -> Iterator[Any]:
     """Proposed tokens are taken for those that the model would have drawn."""
-
-    def wrong(
-        right: Wrong, first: Any, logits: Any, state: Any, proposed: Sequence[int], wanted: Any
-    ) -> Iterator[Any]:
-        for row, id in enumerate(proposed):
-            yield chain.Chosen(id, float(logits[row].double().log_softmax(-1)[id]))
-        if not proposed:
-            yield first
-
-    around(patch, speculative, "draw_while_accepted", wrong)
+    for row, id in enumerate(proposed):
+        yield chain.Chosen(id, float(logits[row].double().log_softmax(-1)[id]))
+    if not proposed:
+        yield first
 
 
 @generated(subject="gpt2", at="generated[request=lookup…")
@@ -482,65 +422,50 @@ def rejected_proposals_stay_in_the_cache(patch: Patch) -> None:
 
 
 @generated(subject="bloom", at="generated[request=roll…")
-def roll_forgets_the_first_tokens(patch: Patch) -> None:
+@replacing(sample, "shorten")
+def roll_forgets_the_first_tokens(right: Wrong, ids: Any, rule: str, keep: int, *sizes: Any) -> Any:
     """A rolling context keeps its last tokens and not the first ones."""
-
-    def wrong(right: Wrong, ids: Any, rule: str, keep: int, *sizes: Any) -> Any:
-        return right(ids, "crop", 0, *sizes)
-
-    around(patch, sample, "shorten", wrong)
+    return right(ids, "crop", 0, *sizes)
 
 
 @generated(subject="qwen3", at="generated[request=crop…")
-def crop_keeps_the_first_half(patch: Patch) -> None:
+@replacing(sample, "shorten")
+def crop_keeps_the_first_half(right: Wrong, ids: Any, *rule: Any) -> Any:
     """A full context goes on with its first half."""
-
-    def wrong(right: Wrong, ids: Any, *rule: Any) -> Any:
-        kept = right(ids, *rule)
-        return list(ids[: len(kept)])
-
-    around(patch, sample, "shorten", wrong)
+    kept = right(ids, *rule)
+    return list(ids[: len(kept)])
 
 
 # ---- what is reported
 
 
 @generated(subject="llama", at="stop token.finish")
-def text_goes_on_after_a_stop_token(patch: Patch) -> None:
+@replacing(output.Output, "__init__")
+def text_goes_on_after_a_stop_token(right: Wrong, self: Any, *args: Any) -> None:
     """The ids of stop tokens never reach the output."""
-
-    def wrong(right: Wrong, self: Any, *args: Any) -> None:
-        right(self, *args)
-        self.stop_ids = frozenset()
-
-    around(patch, output.Output, "__init__", wrong)
+    right(self, *args)
+    self.stop_ids = frozenset()
 
 
 @generated(subject="mistral", at="stop token.finish")
-def stop_token_is_dropped(patch: Patch) -> None:
+@replacing(output.Output, "to_completion")
+def stop_token_is_dropped(right: Wrong, self: Any) -> Any:
     """A text that ended by a stop token does not have it."""
-
-    def wrong(right: Wrong, self: Any) -> Any:
-        found = right(self)
-        is_stopped = found.finish == "stop"
-        return replace(found, ids=found.ids[:-1], logprobs=found.logprobs[:-1]) if is_stopped else found
-
-    around(patch, output.Output, "to_completion", wrong)
+    found = right(self)
+    is_stopped = found.finish == "stop"
+    return replace(found, ids=found.ids[:-1], logprobs=found.logprobs[:-1]) if is_stopped else found
 
 
 @generated(subject="gpt2", at="generated[request=prefill chunk 2,token=0]")
-def logprobs_are_taken_after_the_temperature(patch: Patch) -> None:
+@replacing(chain, "_choose")
+def logprobs_are_taken_after_the_temperature(right: Wrong, states: Any, logits: Any, wanted: Any) -> Any:
     """The log-probability of a token is that with which it was drawn, not the model's own."""
-
-    def wrong(right: Wrong, states: Any, logits: Any, wanted: Any) -> Any:
-        found = right(states, logits, wanted)
-        own = chain.process(logits, states).log_softmax(-1)
-        return [
-            one if one.logprob is None else one._replace(logprob=float(own[row][one.id]))
-            for row, one in enumerate(found)
-        ]
-
-    around(patch, chain, "_choose", wrong)
+    found = right(states, logits, wanted)
+    own = chain.process(logits, states).log_softmax(-1)
+    return [
+        one if one.logprob is None else one._replace(logprob=float(own[row][one.id]))
+        for row, one in enumerate(found)
+    ]
 
 
 @generated(subject="bloom", at="generated[request=one chunk,token=0]")
@@ -550,15 +475,12 @@ def logprobs_are_computed_in_float16(patch: Patch) -> None:
 
 
 @generated(subject="qwen2", at="stream.finish")
-def stream_loses_a_token(patch: Patch) -> None:
+@replacing(handle.Handle, "emit")
+def stream_loses_a_token(right: Wrong, self: Any, token: Any) -> None:
     """The second token of a stream is never shown to its reader."""
-
-    def wrong(right: Wrong, self: Any, token: Any) -> None:
-        self.seen = getattr(self, "seen", 0) + 1
-        if self.seen != 2:
-            right(self, token)
-
-    around(patch, handle.Handle, "emit", wrong)
+    self.seen = getattr(self, "seen", 0) + 1
+    if self.seen != 2:
+        right(self, token)
 
 
 # ---- again
@@ -596,10 +518,7 @@ def random_numbers_come_from_a_global_generator(patch: Patch) -> None:
 
 
 @repeated(subject="mistral", at="generate(seed=2) beside other requests")
-def rows_of_a_batch_depend_on_each_other(patch: Patch) -> None:
+@replacing(Transformer, "forward_packed")
+def rows_of_a_batch_depend_on_each_other(right: Wrong, self: Any, rows: Any, wanted: Any) -> Any:
     """The kernel of a product is another one for several rows."""
-
-    def wrong(right: Wrong, self: Any, rows: Any, wanted: Any) -> Any:
-        return right(self, rows, wanted) * (1 + 1e-6 * (len(rows) > 1))
-
-    around(patch, Transformer, "forward_packed", wrong)
+    return right(self, rows, wanted) * (1 + 1e-6 * (len(rows) > 1))

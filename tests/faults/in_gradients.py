@@ -13,7 +13,7 @@ from pellucid.formats import model_folder
 from pellucid.formats.pretrained import LazyWeights
 from pellucid.text.standard import StandardTokenizer
 from tests.agreement import other_activation
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, fault, replacing
 
 QUERIES = "blocks.1.attn.q_proj.weight"
 
@@ -61,52 +61,36 @@ def gradient_of_the_rotation_turns_the_wrong_way(patch: Patch) -> None:
 
 
 @fault("kernel", subject="llama", check="specification", at="blocks.1.attn.q")
-def heads_change_places_when_the_engine_is_made(patch: Patch) -> None:
+@replacing(transformer.Transformer, "from_weights")
+def heads_change_places_when_the_engine_is_made(made: Any, config: Any, weights: Any, *more: Any) -> Any:
     """The fast engine holds two query heads of one layer in each other's place."""
-    made = transformer.Transformer.from_weights
-
-    def wrong(config: Any, weights: Any, *more: Any) -> Any:
-        weight = weights[QUERIES]
-        swapped = np.concatenate((weight[8:16], weight[:8], weight[16:]))
-        return made(config, {**weights, QUERIES: swapped}, *more)
-
-    patch.setattr(transformer.Transformer, "from_weights", wrong)
+    weight = weights[QUERIES]
+    swapped = np.concatenate((weight[8:16], weight[:8], weight[16:]))
+    return made(config, {**weights, QUERIES: swapped}, *more)
 
 
 @fault("loading", subject="gpt2", check="weights", at=QUERIES)
-def one_number_of_a_file_is_infinite(patch: Patch) -> None:
+@replacing(LazyWeights, "__getitem__")
+def one_number_of_a_file_is_infinite(right: Any, self: Any, name: str) -> Any:
     """One number of one weight is read as infinite."""
-    right = LazyWeights.__getitem__
-
-    def wrong(self: Any, name: str) -> Any:
-        weight = right(self, name)
-        if name == QUERIES:
-            weight = weight.copy()
-            weight[1, 2] = np.inf
-        return weight
-
-    patch.setattr(LazyWeights, "__getitem__", wrong)
+    weight = right(self, name)
+    if name == QUERIES:
+        weight = weight.copy()
+        weight[1, 2] = np.inf
+    return weight
 
 
 @fault("loading", subject="gpt2", check="saved", at=QUERIES)
-def one_weight_is_saved_rounded(patch: Patch) -> None:
+@replacing(model_folder, "write")
+def one_weight_is_saved_rounded(write: Any, folder: Any, pretrained: Any, **more: Any) -> None:
     """A model folder holds one weight in bfloat16's digits."""
-    write = model_folder.write
-
-    def wrong(folder: Any, pretrained: Any, **more: Any) -> None:
-        weight = pretrained.weights[QUERIES].copy()
-        weight[0, 0] += 1e-3
-        write(folder, replace(pretrained, weights={**pretrained.weights, QUERIES: weight}), **more)
-
-    patch.setattr(model_folder, "write", wrong)
+    weight = pretrained.weights[QUERIES].copy()
+    weight[0, 0] += 1e-3
+    write(folder, replace(pretrained, weights={**pretrained.weights, QUERIES: weight}), **more)
 
 
 @fault("loading", subject="llama", check="tokenizer", at="tokenizer.decode")
-def two_tokens_change_places_when_decoding(patch: Patch) -> None:
+@replacing(StandardTokenizer, "decode")
+def two_tokens_change_places_when_decoding(right: Any, self: Any, ids: Iterable[int]) -> str:
     """Decoding swaps two letters."""
-    right = StandardTokenizer.decode
-
-    def wrong(self: Any, ids: Iterable[int]) -> str:
-        return right(self, [{68: 69, 69: 68}.get(id, id) for id in ids])
-
-    patch.setattr(StandardTokenizer, "decode", wrong)
+    return right(self, [{68: 69, 69: 68}.get(id, id) for id in ids])

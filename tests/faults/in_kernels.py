@@ -15,7 +15,7 @@ from pellucid.engine.attentions.softmax import SoftmaxAttention
 from pellucid.engine.block import Block
 from pellucid.engine.taps import current_watcher, is_explicit
 from tests.agreement import other_activation
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, fault, replacing
 
 Attend = Callable[[Callable[..., Tensor], Tensor, Tensor, Tensor, Any], Tensor]
 
@@ -45,44 +45,36 @@ def one_query_reads_key_heads_in_turn(patch: Patch) -> None:
 
 
 @fault("kernel", subject="qwen2", check="decoded", at="blocks.0.attn.q")
-def one_row_loses_its_bias(patch: Patch) -> None:
+@replacing(linear, "_multiply_rows")
+def one_row_loses_its_bias(right: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """The product of a single row is computed without the bias."""
-    right = linear._multiply_rows
-
-    def wrong(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return right(x, weight, None if x.numel() == weight.shape[1] else bias)
-
-    patch.setattr(linear, "_multiply_rows", wrong)
+    return right(x, weight, None if x.numel() == weight.shape[1] else bias)
 
 
 @fault("kernel", subject="llama", check="batched", at="blocks.0.attn.q")
-def rows_after_the_last_multiple_of_sixteen_are_dropped(patch: Patch) -> None:
+@replacing(linear, "_multiply_rows")
+def rows_after_the_last_multiple_of_sixteen_are_dropped(
+    right: Any, x: Tensor, weight: Tensor, bias: Tensor | None
+) -> Tensor:
     """A kernel in blocks of 16 rows leaves the rest zero."""
-    right = linear._multiply_rows
-
-    def wrong(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        y = right(x, weight, bias)
-        flat = y.reshape(-1, len(weight))
-        if len(flat) > 16 and len(flat) % 16:
-            flat[len(flat) // 16 * 16 :] = 0.0
-        return flat.view_as(y)
-
-    patch.setattr(linear, "_multiply_rows", wrong)
+    y = right(x, weight, bias)
+    flat = y.reshape(-1, len(weight))
+    if len(flat) > 16 and len(flat) % 16:
+        flat[len(flat) // 16 * 16 :] = 0.0
+    return flat.view_as(y)
 
 
 @fault("kernel", subject="gpt2", check="decoded", at="blocks.0.attn.q")
-def the_last_block_of_eight_rows_is_computed_twice(patch: Patch) -> None:
+@replacing(linear, "_multiply_rows")
+def the_last_block_of_eight_rows_is_computed_twice(
+    right: Any, x: Tensor, weight: Tensor, bias: Tensor | None
+) -> Tensor:
     """Where rows are computed in blocks, the second block has the rows of the first."""
-    right = linear._multiply_rows
-
-    def wrong(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        y = right(x, weight, bias)
-        flat = y.reshape(-1, len(weight))
-        if 8 < len(flat) <= 32:
-            flat[8:16] = flat[: len(flat[8:16])].clone()
-        return flat.view_as(y)
-
-    patch.setattr(linear, "_multiply_rows", wrong)
+    y = right(x, weight, bias)
+    flat = y.reshape(-1, len(weight))
+    if 8 < len(flat) <= 32:
+        flat[8:16] = flat[: len(flat[8:16])].clone()
+    return flat.view_as(y)
 
 
 @fault("kernel", subject="llama", check="chunked prefill", at="blocks.0.attn.q_rot … z")
@@ -106,55 +98,47 @@ def kernel_sees_the_next_token(patch: Patch) -> None:
 
 
 @fault("kernel", subject="llama", check="padded", at="blocks.0.attn.q_rot … z")
-def kernel_attends_to_padding(patch: Patch) -> None:
+@replacing(transformer.Transformer, "_make_mask")
+def kernel_attends_to_padding(
+    right: Any, self: Any, queries: Any, keys: Any, is_token: Any, *more: Any
+) -> Any:
     """The mask of padded rows shows the padding to the fused kernel."""
-    right = transformer.Transformer._make_mask
-    patch.setattr(
-        transformer.Transformer,
-        "_make_mask",
-        lambda self, queries, keys, is_token, *more: right(
-            self, queries, keys, is_token if is_explicit() else None, *more
-        ),
-    )
+    return right(self, queries, keys, is_token if is_explicit() else None, *more)
 
 
 @fault("kernel", subject="gpt2", check="padded", at="position_ids … positioned")
-def positions_of_padded_rows_count_the_padding(patch: Patch) -> None:
+@replacing(transformer.Transformer, "hidden_states")
+def positions_of_padded_rows_count_the_padding(
+    right: Any, self: Any, ids: Tensor, *, positions: Tensor | None = None, **more: Any
+) -> Tensor:
     """Position ids that are given are ignored: those of a row padded on the left are too large."""
-    right = transformer.Transformer.hidden_states
-
-    def wrong(self: Any, ids: Tensor, *, positions: Tensor | None = None, **more: Any) -> Tensor:
-        if positions is not None:
-            positions = torch.arange(ids.shape[1]).expand_as(positions)
-        return right(self, ids, positions=positions, **more)
-
-    patch.setattr(transformer.Transformer, "hidden_states", wrong)
+    if positions is not None:
+        positions = torch.arange(ids.shape[1]).expand_as(positions)
+    return right(self, ids, positions=positions, **more)
 
 
 @fault("kernel", subject="llama", check="packed rows", at="blocks.0.attn.q_rot … z")
-def documents_of_a_packed_row_see_each_other(patch: Patch) -> None:
+@replacing(transformer.Transformer, "_make_mask")
+def documents_of_a_packed_row_see_each_other(
+    right: Any, self: Any, queries: Any, keys: Any, is_token: Any, segments: Any, *more: Any
+) -> Any:
     """Segments restart the positions, but the mask does not separate them."""
-    right = transformer.Transformer._make_mask
-    patch.setattr(
-        transformer.Transformer,
-        "_make_mask",
-        lambda self, queries, keys, is_token, segments, *more: right(
-            self, torch.arange(queries.shape[-1]), torch.arange(keys.shape[-1]), is_token,
-            segments if is_explicit() else None, *more,
-        ),
-    )  # fmt: skip
+    return right(
+        self,
+        torch.arange(queries.shape[-1]),
+        torch.arange(keys.shape[-1]),
+        is_token,
+        segments if is_explicit() else None,
+        *more,
+    )
 
 
 @fault("kernel", subject="qwen3", check="packed rows", at="blocks.0.attn.q_rot")
-def positions_of_packed_documents_do_not_restart(patch: Patch) -> None:
+@replacing(transformer, "split_segments")
+def positions_of_packed_documents_do_not_restart(right: Any, segments: Tensor) -> tuple[Tensor, Tensor]:
     """Every document of a packed row goes on counting where the one before ended."""
-    right = transformer.split_segments
-
-    def wrong(segments: Tensor) -> tuple[Tensor, Tensor]:
-        numbers, _ = right(segments)
-        return numbers, torch.arange(segments.shape[1]).expand_as(segments)
-
-    patch.setattr(transformer, "split_segments", wrong)
+    numbers, _ = right(segments)
+    return numbers, torch.arange(segments.shape[1]).expand_as(segments)
 
 
 @fault("kernel", subject="llama", check="training pass", at="blocks.0.attn.k")
@@ -227,31 +211,29 @@ def kernel_mixes_the_rows_of_a_batch(patch: Patch) -> None:
 
 
 @fault("kernel", subject="llama", check="fused", at="embedded … blocks.0.attn_norm.out")
-def fused_norm_has_another_epsilon(patch: Patch) -> None:
+@replacing(F, "rms_norm")
+def fused_norm_has_another_epsilon(right: Any, x: Any, shape: Any, weight: Any, eps: Any) -> Any:
     """The fused RMSNorm adds ten times the ε of the config."""
-    right = F.rms_norm
-    patch.setattr(F, "rms_norm", lambda x, shape, weight, eps: right(x, shape, weight, 10 * eps))
+    return right(x, shape, weight, 10 * eps)
 
 
 @fault("kernel", subject="gpt2", check="fused", at="positioned … blocks.0.attn_norm.out")
-def fused_layer_norm_loses_its_bias(patch: Patch) -> None:
+@replacing(F, "layer_norm")
+def fused_layer_norm_loses_its_bias(right: Any, x: Any, shape: Any, weight: Any, bias: Any, eps: Any) -> Any:
     """The fused LayerNorm is called without β."""
-    right = F.layer_norm
-    patch.setattr(F, "layer_norm", lambda x, shape, weight, bias, eps: right(x, shape, weight, None, eps))
+    return right(x, shape, weight, None, eps)
 
 
 @fault("kernel", subject="gpt2", check="fused", at="positioned … blocks.0.attn_norm.out")
-def fused_layer_norm_divides_by_one_less(patch: Patch) -> None:
+@replacing(F, "layer_norm")
+def fused_layer_norm_divides_by_one_less(
+    right: Any, x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float
+) -> Tensor:
     """The fused LayerNorm takes the sample variance, N − 1."""
-    right = F.layer_norm
-
-    def wrong(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        count = x.shape[-1]
-        centered = x - x.mean(-1, keepdim=True)
-        y = centered / (x.var(-1, unbiased=True, keepdim=True) + eps).sqrt()
-        return right(x, shape, weight, bias, eps) if count < 2 else y * weight + bias
-
-    patch.setattr(F, "layer_norm", wrong)
+    count = x.shape[-1]
+    centered = x - x.mean(-1, keepdim=True)
+    y = centered / (x.var(-1, unbiased=True, keepdim=True) + eps).sqrt()
+    return right(x, shape, weight, bias, eps) if count < 2 else y * weight + bias
 
 
 @fault("kernel", subject="llama", check="float32", at="blocks.0.mlp.act")
@@ -275,16 +257,12 @@ def last_elements_are_activated_by_another_formula(patch: Patch) -> None:
 
 
 @fault("kernel", subject="llama", check="fused", at="blocks.0.attn.q_rot")
-def table_of_cosines_is_one_position_late(patch: Patch) -> None:
+@replacing(positions.Positions, "rotation")
+def table_of_cosines_is_one_position_late(right: Any, self: Any, places: Tensor, dtype: torch.dtype) -> Any:
     """The float32 table of cosines and sines, which unwatched passes read, is shifted by one position for
     queries and keys alike."""
-    right = positions.Positions.rotation
-
-    def wrong(self: Any, places: Tensor, dtype: torch.dtype) -> Any:
-        is_table = not is_explicit() and dtype != torch.float64
-        return right(self, (places + is_table).clamp_max(len(self.angles) - 1), dtype)
-
-    patch.setattr(positions.Positions, "rotation", wrong)
+    is_table = not is_explicit() and dtype != torch.float64
+    return right(self, (places + is_table).clamp_max(len(self.angles) - 1), dtype)
 
 
 @fault("kernel", subject="qwen3", check="fused", at="blocks.0.attn.q_rot")
@@ -299,38 +277,32 @@ def sines_of_the_table_have_the_other_sign(patch: Patch) -> None:
 
 
 @fault("kernel", subject="llama", check="fused", at="logits")
-def unwatched_pass_halves_each_block(patch: Patch) -> None:
+@replacing(Block, "forward")
+def unwatched_pass_halves_each_block(
+    right: Any, self: Any, x: Tensor, inputs: Any, cache: Any = None
+) -> Tensor:
     """Each block adds half of what it should where nothing is recorded."""
-    right = Block.forward
-
-    def wrong(self: Any, x: Tensor, inputs: Any, cache: Any = None) -> Tensor:
-        y = right(self, x, inputs, cache)
-        return y if current_watcher() else x + 0.5 * (y - x)
-
-    patch.setattr(Block, "forward", wrong)
+    y = right(self, x, inputs, cache)
+    return y if current_watcher() else x + 0.5 * (y - x)
 
 
 @fault("kernel", subject="linear", check="fused", at="blocks.0.attn.")
-def linear_attention_counts_a_chunk_twice(patch: Patch) -> None:
+@replacing(LinearAttention, "_attend_in_chunks")
+def linear_attention_counts_a_chunk_twice(
+    right: Any, self: Any, q: Tensor, k: Tensor, values: Tensor, past: Tensor | None
+) -> Tensor:
     """The running sum before a chunk includes the chunk itself."""
-    right = LinearAttention._attend_in_chunks
-
-    def wrong(self: Any, q: Tensor, k: Tensor, values: Tensor, past: Tensor | None) -> Tensor:
-        own = k.mT @ values
-        return right(self, q, k, values, own if past is None else past + own)
-
-    patch.setattr(LinearAttention, "_attend_in_chunks", wrong)
+    own = k.mT @ values
+    return right(self, q, k, values, own if past is None else past + own)
 
 
 @fault("kernel", subject="capped", check="fused", at="blocks.0.attn.q_rot … z")
-def capped_attention_is_not_masked(patch: Patch) -> None:
+@replacing(SoftmaxAttention, "_attend_explicit")
+def capped_attention_is_not_masked(
+    right: Any, self: Any, q: Tensor, k: Tensor, v: Tensor, inputs: Any
+) -> Tensor:
     """Attention with a soft cap, which no kernel has, forgets the mask where nothing is recorded."""
-    right = SoftmaxAttention._attend_explicit
-
-    def wrong(self: Any, q: Tensor, k: Tensor, v: Tensor, inputs: Any) -> Tensor:
-        return right(self, q, k, v, inputs if is_explicit() else inputs._replace(mask=None))
-
-    patch.setattr(SoftmaxAttention, "_attend_explicit", wrong)
+    return right(self, q, k, v, inputs if is_explicit() else inputs._replace(mask=None))
 
 
 @fault("kernel", subject="llama", check="fused", at="blocks.0.resid_mid")
@@ -344,46 +316,40 @@ def residual_is_added_twice_in_float16(patch: Patch) -> None:
 
 
 @fault("kernel", subject="llama", check="specification", at="blocks.0.attn.extra")
-def fast_engine_names_a_value_of_its_own(patch: Patch) -> None:
+@replacing(attention.Attention, "forward")
+def fast_engine_names_a_value_of_its_own(
+    right: Any, self: Any, x: Tensor, inputs: Any, cache: Any = None
+) -> Tensor:
     """The fast engine taps a value that the specification does not compute."""
-    right = attention.Attention.forward
-
-    def wrong(self: Any, x: Tensor, inputs: Any, cache: Any = None) -> Tensor:
-        self.t("extra", x)
-        return right(self, x, inputs, cache)
-
-    patch.setattr(attention.Attention, "forward", wrong)
+    self.t("extra", x)
+    return right(self, x, inputs, cache)
 
 
 @fault("kernel", subject="llama", check="backward paths", at="loss")
-def chunked_loss_drops_its_last_chunk(patch: Patch) -> None:
+@replacing(chunked_loss, "_sum_chunks")
+def chunked_loss_drops_its_last_chunk(
+    right: Any, inputs: Any, targets: Tensor, chunk: int, *more: Any
+) -> Any:
     """The last, shorter chunk of rows does not count."""
-    right = chunked_loss._sum_chunks
-
-    def wrong(inputs: Any, targets: Tensor, chunk: int, *more: Any) -> Any:
-        whole = len(targets) // chunk * chunk
-        cut = targets.clone()
-        cut[whole:] = -100
-        return right(inputs, cut, chunk, *more)
-
-    patch.setattr(chunked_loss, "_sum_chunks", wrong)
+    whole = len(targets) // chunk * chunk
+    cut = targets.clone()
+    cut[whole:] = -100
+    return right(inputs, cut, chunk, *more)
 
 
 @fault("kernel", subject="gpt2", check="backward paths", at="d.")
-def recomputed_block_has_another_input(patch: Patch) -> None:
+@replacing(transformer, "checkpoint")
+def recomputed_block_has_another_input(
+    right: Any, block: Any, x: Tensor, *inputs: Any, **more: Any
+) -> Tensor:
     """Activation checkpointing computes a block again from another input."""
-    right = transformer.checkpoint
+    calls: list[Tensor] = []
 
-    def wrong(block: Any, x: Tensor, *inputs: Any, **more: Any) -> Tensor:
-        calls: list[Tensor] = []
+    def count(x: Tensor, *rest: Any) -> Tensor:
+        calls.append(x)
+        return block(x if len(calls) == 1 else 1.01 * x, *rest)
 
-        def count(x: Tensor, *rest: Any) -> Tensor:
-            calls.append(x)
-            return block(x if len(calls) == 1 else 1.01 * x, *rest)
-
-        return right(count, x, *inputs, **more)
-
-    patch.setattr(transformer, "checkpoint", wrong)
+    return right(count, x, *inputs, **more)
 
 
 @fault("kernel", subject="llama", check="compiled", at="blocks.0.mlp.act")

@@ -15,7 +15,7 @@ from pellucid.formats.huggingface import reading as huggingface_reading
 from pellucid.formats.huggingface.families import bloom, gpt2, llama
 from pellucid.reference.op import Array
 from tests.faults import loaded
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, fault, replacing
 
 assert loaded.SUBJECTS  # it adds the subjects
 
@@ -73,27 +73,20 @@ def bfloat16_read_through_float16(patch: Patch) -> None:
 
 
 @fault("loading", subject="llama float16", check="file weights", at="embed.weight")
-def float16_subnormals_flushed(patch: Patch) -> None:
+@replacing(families, "decode")
+def float16_subnormals_flushed(right: Any, bits: Array, code: str) -> Array:
     """float16 numbers below the smallest normal one are read as 0."""
-
-    def wrong(bits: Array, code: str) -> Array:
-        numbers = decode(bits, code)
-        return np.where(np.abs(numbers) < 2.0**-14, np.float32(0), numbers) if code == "F16" else numbers
-
-    patch.setattr(families, "decode", wrong)
+    numbers = decode(bits, code)
+    return np.where(np.abs(numbers) < 2.0**-14, np.float32(0), numbers) if code == "F16" else numbers
 
 
 @fault("loading", subject="llama bfloat16", check="file weights", at="blocks.1.attn.v_proj.weight")
-def a_tensor_of_another_shard_read_twice(patch: Patch) -> None:
+@replacing(huggingface_reading, "read_tensors")
+def a_tensor_of_another_shard_read_twice(right: Any, folder: Any) -> Any:
     """The second shard's tensor of a name is that of the first layer again."""
-    right = huggingface_reading.read_tensors
-
-    def wrong(folder: Any) -> Any:
-        found = dict(right(folder))
-        found["model.layers.1.self_attn.v_proj.weight"] = found["model.layers.0.self_attn.v_proj.weight"]
-        return found
-
-    patch.setattr(huggingface_reading, "read_tensors", wrong)
+    found = dict(right(folder))
+    found["model.layers.1.self_attn.v_proj.weight"] = found["model.layers.0.self_attn.v_proj.weight"]
+    return found
 
 
 @fault("loading", subject="gpt2", check="file weights", at="blocks.0.attn.o_proj.weight")
@@ -190,18 +183,14 @@ def q8_0_scale_rounded(patch: Patch) -> None:
 
 
 @fault("loading", subject="llama", check="engine weights", at=Q)
-def engine_copies_through_float16(patch: Patch) -> None:
+@replacing(transformer.Transformer, "from_weights")
+def engine_copies_through_float16(right: Any, config: Any, weights: Any, *more: Any) -> Any:
     """The fast engine's queries pass through float16 on their way into bfloat16 and float32."""
-    right = transformer.Transformer.from_weights
-
-    def wrong(config: Any, weights: Any, *more: Any) -> Any:
-        module = right(config, weights, *more)
-        with torch.no_grad():
-            weight = module.get_parameter(Q)
-            weight.copy_((weight * 1.0003).half())
-        return module
-
-    patch.setattr(transformer.Transformer, "from_weights", wrong)
+    module = right(config, weights, *more)
+    with torch.no_grad():
+        weight = module.get_parameter(Q)
+        weight.copy_((weight * 1.0003).half())
+    return module
 
 
 # ---- tables of names
@@ -226,15 +215,12 @@ def gate_and_up_exchanged(patch: Patch) -> None:
 
 
 @fault("loading", subject="qwen3", check="transformers", at=Q)
-def query_rows_in_another_order(patch: Patch) -> None:
+@replacing(families.Link, "_group_rows")
+def query_rows_in_another_order(right: Any, self: Any, rows: Any) -> Any:
     """The rows of the queries are taken head by head in reverse, as if the table had another order."""
-    patch.setattr(
-        families.Link,
-        "_group_rows",
-        lambda self, rows: rows.reshape(self.groups, -1, *rows.shape[1:])[
-            :, :: -1 if self.theirs.endswith("q_proj.weight") else 1
-        ],
-    )
+    return rows.reshape(self.groups, -1, *rows.shape[1:])[
+        :, :: -1 if self.theirs.endswith("q_proj.weight") else 1
+    ]
 
 
 @fault("loading", subject="llama untied", check="transformers", at="unembed.weight")

@@ -11,7 +11,7 @@ from pellucid.engine.cpu.library import load_library
 from pellucid.engine.cpu.packing import block_bytes, find_packed, write_packed
 from pellucid.engine.quantized_tensor import QuantizedTensor
 from tests.faults import in_quantization
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, fault, replacing
 
 assert in_quantization.SUBJECTS  # it adds the subjects
 
@@ -33,18 +33,15 @@ def change_parts(weight: QuantizedTensor, **parts: Tensor | None) -> QuantizedTe
 
 
 @fault("quantization", subject="int4", check="native decoded", at="embedded")
-def packed_nibbles_swapped(patch: Patch) -> None:
+@replacing(decoder, "find_packed")
+def packed_nibbles_swapped(right: Any, weight: QuantizedTensor) -> Tensor:
     """The two integers of a byte change places when a weight is packed."""
-
-    def wrong(weight: QuantizedTensor) -> Tensor:
-        packed = find_packed(weight).clone()
-        if weight.bits == 4:
-            blocks = packed.view(-1, block_bytes(weight))
-            integers = blocks[:, -256:].clone()
-            blocks[:, -256:] = (integers >> 4) | (integers << 4)
-        return packed
-
-    patch.setattr(decoder, "find_packed", wrong)
+    packed = find_packed(weight).clone()
+    if weight.bits == 4:
+        blocks = packed.view(-1, block_bytes(weight))
+        integers = blocks[:, -256:].clone()
+        blocks[:, -256:] = (integers >> 4) | (integers << 4)
+    return packed
 
 
 @fault("quantization", subject="int8", check="native decoded", at="blocks.0.attn.q")
@@ -72,154 +69,112 @@ def packed_minimums_of_the_neighboring_group(patch: Patch) -> None:
 
 
 @fault("quantization", subject="blocks Q4_0", check="native decoded", at="embedded")
-def offset_of_signed_integers_off_by_one(patch: Patch) -> None:
+@replacing(NativeDecoder, "_describe_matrix")
+def offset_of_signed_integers_off_by_one(right: Any, self: Any, *given: Any) -> Any:
     """7 is subtracted from 4-bit integers that were packed with 8 added."""
-    right = NativeDecoder._describe_matrix
-
-    def wrong(self: Any, *given: Any) -> Any:
-        matrix = right(self, *given)
-        matrix.offset -= matrix.offset == 8
-        return matrix
-
-    patch.setattr(NativeDecoder, "_describe_matrix", wrong)
+    matrix = right(self, *given)
+    matrix.offset -= matrix.offset == 8
+    return matrix
 
 
 @fault("kernel", subject="ours", check="native decoded", at="blocks.0.attn.q_rot")
-def rotary_table_of_the_next_position(patch: Patch) -> None:
+@replacing(NativeDecoder, "_describe_positions")
+def rotary_table_of_the_next_position(right: Any, self: Any, model: Any) -> None:
     """The compiled decoder rotates each position by the angles of the next one."""
-    right = NativeDecoder._describe_positions
-
-    def wrong(self: Any, model: Any) -> None:
-        right(self, model)
-        self._position_tables[0] = self._position_tables[0].roll(-1, 1)
-        model.cos_sin = self._position_tables[0].data_ptr()
-
-    patch.setattr(NativeDecoder, "_describe_positions", wrong)
+    right(self, model)
+    self._position_tables[0] = self._position_tables[0].roll(-1, 1)
+    model.cos_sin = self._position_tables[0].data_ptr()
 
 
 @fault("kernel", subject="qwen2", check="native decoded", at="blocks.0.attn.k")
-def biases_of_the_compiled_keys_are_those_of_the_values(patch: Patch) -> None:
+@replacing(NativeDecoder, "_describe_layer")
+def biases_of_the_compiled_keys_are_those_of_the_values(right: Any, self: Any, block: Any) -> Any:
     """The key projection of the compiled decoder adds the bias of the value projection."""
-    right = NativeDecoder._describe_layer
-
-    def wrong(self: Any, block: Any) -> Any:
-        layer = right(self, block)
-        layer.k.bias = layer.v.bias
-        return layer
-
-    patch.setattr(NativeDecoder, "_describe_layer", wrong)
+    layer = right(self, block)
+    layer.k.bias = layer.v.bias
+    return layer
 
 
 @fault("kernel", subject="bloom", check="native decoded", at="blocks.0.attn.q … z")
-def slopes_of_the_compiled_decoder_in_reverse(patch: Patch) -> None:
+@replacing(NativeDecoder, "_pointer")
+def slopes_of_the_compiled_decoder_in_reverse(right: Any, self: Any, value: Tensor | None) -> int | None:
     """The heads of the compiled decoder have ALiBi's slopes in the wrong order."""
-    right = NativeDecoder._pointer
-
-    def wrong(self: Any, value: Tensor | None) -> int | None:
-        is_table = value is not None and value is self.module.position_bias.factors
-        return right(self, value.flip(0) if is_table and value is not None else value)
-
-    patch.setattr(NativeDecoder, "_pointer", wrong)
+    is_table = value is not None and value is self.module.position_bias.factors
+    return right(self, value.flip(0) if is_table and value is not None else value)
 
 
 @fault("kernel", subject="long", check="native prompt", at="blocks.0.attn.q_rot … z")
-def attention_scale_of_a_long_call(patch: Patch) -> None:
+@replacing(NativeDecoder, "_run")
+def attention_scale_of_a_long_call(right: Any, self: Any, call: Any, *given: Any) -> None:
     """With more tokens than one block of a call, the compiled decoder's attention scale is 1 % too large."""
-    right = NativeDecoder._run
-
-    def wrong(self: Any, call: Any, *given: Any) -> None:
-        before = self.model.scale
-        self.model.scale = before * (1.01 if call.tokens.shape[1] > 64 else 1)
-        try:
-            right(self, call, *given)
-        finally:
-            self.model.scale = before
-
-    patch.setattr(NativeDecoder, "_run", wrong)
+    before = self.model.scale
+    self.model.scale = before * (1.01 if call.tokens.shape[1] > 64 else 1)
+    try:
+        right(self, call, *given)
+    finally:
+        self.model.scale = before
 
 
 @fault("state", subject="window", check="native scheduled", at="logits")
-def ring_of_the_compiled_decoder_is_a_slot_short(patch: Patch) -> None:
+@replacing(NativeDecoder, "_describe_row")
+def ring_of_the_compiled_decoder_is_a_slot_short(right: Any, self: Any, cache: Any) -> Any:
     """In a window's ring, a new key overwrites the oldest one that is still seen. A chunk, whose keys wait
     until all are seen, has other logits than its tokens one by one."""
-    right = NativeDecoder._describe_row
-
-    def wrong(self: Any, cache: Any) -> Any:
-        row = right(self, cache)
-        row.ring = cache.ring.last - 1 if cache.ring else 0
-        return row
-
-    patch.setattr(NativeDecoder, "_describe_row", wrong)
+    row = right(self, cache)
+    row.ring = cache.ring.last - 1 if cache.ring else 0
+    return row
 
 
 @fault("state", subject="int8", check="native scheduled", at="blocks.0.attn.k_all[t=")
-def a_cached_key_is_rounded_twice(patch: Patch) -> None:
+@replacing(NativeDecoder, "_run")
+def a_cached_key_is_rounded_twice(right: Any, self: Any, call: Any, *given: Any) -> None:
     """A float16 cache holds keys that went through bfloat16."""
-    right = NativeDecoder._run
-
-    def wrong(self: Any, call: Any, *given: Any) -> None:
-        right(self, call, *given)
-        for cache in call.caches:
-            keys = cache().layers[0].buffers[0]
-            if keys.dtype == torch.float16:
-                keys.copy_(keys.bfloat16().half())
-
-    patch.setattr(NativeDecoder, "_run", wrong)
+    right(self, call, *given)
+    for cache in call.caches:
+        keys = cache().layers[0].buffers[0]
+        if keys.dtype == torch.float16:
+            keys.copy_(keys.bfloat16().half())
 
 
 @fault("kernel", subject="ours", check="native scheduled", at="logits of the last tokens alone")
-def logits_of_the_last_token_alone(patch: Patch) -> None:
+@replacing(NativeDecoder, "_run")
+def logits_of_the_last_token_alone(right: Any, self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
     """Where the logits of the last token alone are asked for, the compiled decoder's are 2 % too large."""
-    right = NativeDecoder._run
-
-    def wrong(self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
-        right(self, call, logits, recorded)
-        if recorded is None and len(call.wanted) < call.tokens.shape[1]:
-            logits *= 1.02
-
-    patch.setattr(NativeDecoder, "_run", wrong)
+    right(self, call, logits, recorded)
+    if recorded is None and len(call.wanted) < call.tokens.shape[1]:
+        logits *= 1.02
 
 
 @fault("kernel", subject="long", check="native prompt", at="logits of the last tokens alone")
-def a_long_call_for_its_last_token_alone(patch: Patch) -> None:
+@replacing(NativeDecoder, "_run")
+def a_long_call_for_its_last_token_alone(
+    right: Any, self: Any, call: Any, logits: Tensor, recorded: Any
+) -> None:
     """A call of several blocks of tokens returns the last logits of the block before."""
-    right = NativeDecoder._run
-
-    def wrong(self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
-        if recorded is None and call.tokens.shape[1] > 64 and len(call.wanted) == 1:
-            call.wanted[0] -= 1
-        right(self, call, logits, recorded)
-
-    patch.setattr(NativeDecoder, "_run", wrong)
+    if recorded is None and call.tokens.shape[1] > 64 and len(call.wanted) == 1:
+        call.wanted[0] -= 1
+    right(self, call, logits, recorded)
 
 
 @fault("kernel", subject="ours", check="native decoded", at="logits[threads=3]")
-def logits_on_three_threads(patch: Patch) -> None:
+@replacing(NativeDecoder, "_run")
+def logits_on_three_threads(right: Any, self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
     """On three threads or more the logits of the compiled decoder are 2 % too large."""
-    right = NativeDecoder._run
-
-    def wrong(self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
-        right(self, call, logits, recorded)
-        if call.structure.threads > 2:
-            logits *= 1.02
-
-    patch.setattr(NativeDecoder, "_run", wrong)
+    right(self, call, logits, recorded)
+    if call.structure.threads > 2:
+        logits *= 1.02
 
 
 @fault("kernel", subject="long", check="native prompt", at="logits[threads=")
-def tokens_that_four_threads_share(patch: Patch) -> None:
+@replacing(NativeDecoder, "_run")
+def tokens_that_four_threads_share(right: Any, self: Any, call: Any, *given: Any) -> None:
     """On four threads, each of which takes tokens of its own, the attention scale is 1 % too large."""
-    right = NativeDecoder._run
-
-    def wrong(self: Any, call: Any, *given: Any) -> None:
-        before = self.model.scale
-        self.model.scale = before * (1.01 if (self.threads or 1) > 3 and call.tokens.shape[1] >= 64 else 1)
-        try:
-            right(self, call, *given)
-        finally:
-            self.model.scale = before
-
-    patch.setattr(NativeDecoder, "_run", wrong)
+    before = self.model.scale
+    self.model.scale = before * (1.01 if (self.threads or 1) > 3 and call.tokens.shape[1] >= 64 else 1)
+    try:
+        right(self, call, *given)
+    finally:
+        self.model.scale = before
 
 
 @fault("generation", subject="ours", check="generated", at="Model.generate[threads=3]")
@@ -229,15 +184,13 @@ def scores_on_three_threads(patch: Patch) -> None:
 
 
 @fault("generation", subject="ours", check="generated", at="Model.generate[token=")
-def logits_of_every_call_of_the_compiled_decoder(patch: Patch) -> None:
+@replacing(NativeDecoder, "_run")
+def logits_of_every_call_of_the_compiled_decoder(
+    right: Any, self: Any, call: Any, logits: Tensor, recorded: Any
+) -> None:
     """The compiled decoder's logits are 2 % too large, also where its own run is what is compared with."""
-    right = NativeDecoder._run
-
-    def wrong(self: Any, call: Any, logits: Tensor, recorded: Any) -> None:
-        right(self, call, logits, recorded)
-        logits *= 1.02
-
-    patch.setattr(NativeDecoder, "_run", wrong)
+    right(self, call, logits, recorded)
+    logits *= 1.02
 
 
 @fault("generation", subject="int8", check="generated", at="Model.generate[token=")
@@ -286,17 +239,13 @@ def integers_are_packed_once(patch: Patch) -> None:
 
 
 @fault("state", subject="ours", check="edited", at="blocks.0.attn.q_proj.weight before its edit")
-def float_matrices_are_copied_once(patch: Patch) -> None:
+@replacing(NativeDecoder, "_describe_layer")
+def float_matrices_are_copied_once(right: Any, self: Any, block: Any) -> Any:
     """The compiled decoder reads copies of the query projections, as they were when it was made."""
-    right = NativeDecoder._describe_layer
-
-    def wrong(self: Any, block: Any) -> Any:
-        layer, copied = right(self, block), block.attn.q_proj.weight.detach().clone()
-        self.kept.append(copied)
-        layer.q.data = copied.data_ptr()
-        return layer
-
-    patch.setattr(NativeDecoder, "_describe_layer", wrong)
+    layer, copied = right(self, block), block.attn.q_proj.weight.detach().clone()
+    self.kept.append(copied)
+    layer.q.data = copied.data_ptr()
+    return layer
 
 
 @fault("state", subject="ours", check="edited", at="edit of embedded")
@@ -307,26 +256,22 @@ def edits_of_activations_are_not_seen(patch: Patch) -> None:
 
 
 @fault("kernel", subject="window", check="native decoded", at="logits[texts=2]")
-def texts_of_one_call_lose_a_key_of_their_window(patch: Patch) -> None:
+@replacing(NativeDecoder, "forward_packed")
+def texts_of_one_call_lose_a_key_of_their_window(
+    right: Any, self: NativeDecoder, rows: Any, wanted: Any
+) -> Tensor:
     """Where one call reads several long texts, the second one's numbers are a little off."""
-    right = NativeDecoder.forward_packed
-
-    def forward(self: NativeDecoder, rows: Any, wanted: Any) -> Tensor:
-        logits = right(self, rows, wanted)
-        return logits * 1.0001 if len(rows) > 1 and all(len(ids) > 12 for _, ids in rows) else logits
-
-    patch.setattr(NativeDecoder, "forward_packed", forward)
+    logits = right(self, rows, wanted)
+    return logits * 1.0001 if len(rows) > 1 and all(len(ids) > 12 for _, ids in rows) else logits
 
 
 @fault("kernel", subject="llama", check="native decoded", at="logits[threads=chosen]")
-def steps_on_threads_that_were_chosen_lose_an_output(patch: Patch) -> None:
+@replacing(NativeDecoder, "forward_packed")
+def steps_on_threads_that_were_chosen_lose_an_output(
+    right: Any, self: NativeDecoder, rows: Any, wanted: Any
+) -> Tensor:
     """Where the decoder chooses its threads, the last logit of a step is left as it was."""
-    right = NativeDecoder.forward_packed
-
-    def forward(self: NativeDecoder, rows: Any, wanted: Any) -> Tensor:
-        logits = right(self, rows, wanted)
-        if self.threads is None:
-            logits[..., -1] = 0
-        return logits
-
-    patch.setattr(NativeDecoder, "forward_packed", forward)
+    logits = right(self, rows, wanted)
+    if self.threads is None:
+        logits[..., -1] = 0
+    return logits

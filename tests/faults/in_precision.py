@@ -11,7 +11,7 @@ from pellucid.engine.attentions import softmax
 from pellucid.engine.attentions.linear import LinearAttention
 from pellucid.engine.positions import Rotation
 from tests.agreement import other_activation
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, fault, replacing
 from tests.faults.in_kernels import replace_fused
 
 
@@ -25,58 +25,44 @@ def rms_norm_in_type(x: Tensor, shape: Any, weight: Tensor, eps: float) -> Tenso
 
 
 @fault("precision", subject="llama", check="fused", at="embedded … blocks.0.attn_norm.out")
-def rms_norm_is_carried_out_in_16_bits(patch: Patch) -> None:
+@replacing(F, "rms_norm")
+def rms_norm_is_carried_out_in_16_bits(right: Any, x: Tensor, *more: Any) -> Tensor:
     """The fused RMSNorm rounds the mean of squares, the quotient and the product."""
-    right = F.rms_norm
-
-    def wrong(x: Tensor, *more: Any) -> Tensor:
-        return rms_norm_in_type(x, *more) if is_narrow(x) else right(x, *more)
-
-    patch.setattr(F, "rms_norm", wrong)
+    return rms_norm_in_type(x, *more) if is_narrow(x) else right(x, *more)
 
 
 @fault("precision", subject="llama", check="bfloat16", at="blocks.0.attn_norm.rstd")
-def explicit_norm_rounds_its_input(patch: Patch) -> None:
+@replacing(norms.GainNorm, "normalize")
+def explicit_norm_rounds_its_input(right: Any, self: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
     """The explicit RMSNorm takes the mean of squares in bfloat16."""
-    right = norms.GainNorm.normalize
-
-    def wrong(self: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
-        if dtype != torch.bfloat16:
-            return right(self, x, dtype)
-        rstd = self.t(
-            "rstd", torch.rsqrt(x.to(dtype).square().to(dtype).mean(-1, keepdim=True) + self.eps).float()
-        )
-        return self.t("out", (self.t("normed", x * rstd) * self.weight).to(dtype))
-
-    patch.setattr(norms.GainNorm, "normalize", wrong)
+    if dtype != torch.bfloat16:
+        return right(self, x, dtype)
+    rstd = self.t(
+        "rstd", torch.rsqrt(x.to(dtype).square().to(dtype).mean(-1, keepdim=True) + self.eps).float()
+    )
+    return self.t("out", (self.t("normed", x * rstd) * self.weight).to(dtype))
 
 
 @fault("precision", subject="gpt2", check="fused", at="positioned … blocks.0.attn_norm.out")
-def layer_norm_is_carried_out_in_16_bits(patch: Patch) -> None:
+@replacing(F, "layer_norm")
+def layer_norm_is_carried_out_in_16_bits(
+    right: Any, x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float
+) -> Tensor:
     """The fused LayerNorm rounds mean, variance and quotient."""
-    right = F.layer_norm
-
-    def wrong(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        if not is_narrow(x):
-            return right(x, shape, weight, bias, eps)
-        centered = x - x.mean(-1, keepdim=True)
-        return centered * torch.rsqrt(centered.square().mean(-1, keepdim=True) + eps) * weight + bias
-
-    patch.setattr(F, "layer_norm", wrong)
+    if not is_narrow(x):
+        return right(x, shape, weight, bias, eps)
+    centered = x - x.mean(-1, keepdim=True)
+    return centered * torch.rsqrt(centered.square().mean(-1, keepdim=True) + eps) * weight + bias
 
 
 @fault("precision", subject="llama", check="bfloat16", at="blocks.0.attn.pattern")
-def softmax_is_carried_out_in_16_bits(patch: Patch) -> None:
+@replacing(softmax, "softmax")
+def softmax_is_carried_out_in_16_bits(right: Any, scores: Tensor) -> Tensor:
     """Exponentials and their sum are rounded to bfloat16."""
-    right = softmax.softmax
-
-    def wrong(scores: Tensor) -> Tensor:
-        if not is_narrow(scores):
-            return right(scores)
-        powers = torch.exp(scores - scores.amax(-1, keepdim=True))
-        return powers / powers.sum(-1, keepdim=True)
-
-    patch.setattr(softmax, "softmax", wrong)
+    if not is_narrow(scores):
+        return right(scores)
+    powers = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return powers / powers.sum(-1, keepdim=True)
 
 
 @fault("precision", subject="wide", check="fused", at="blocks.0.attn.q")
@@ -96,15 +82,12 @@ def products_are_accumulated_in_16_bits(patch: Patch) -> None:
 
 
 @fault("precision", subject="qwen3", check="fused", at="blocks.0.attn.q_rot")
-def rotation_is_carried_out_in_16_bits(patch: Patch) -> None:
+@replacing(attention, "rotate")
+def rotation_is_carried_out_in_16_bits(right: Any, x: Tensor, rotation: Rotation) -> Tensor:
     """RoPE multiplies by cosines and sines that are rounded to the type, and rounds each product."""
-
-    def wrong(x: Tensor, rotation: Rotation) -> Tensor:
-        cos, sin = rotation.cos.to(x.dtype), rotation.sin.to(x.dtype)
-        pairs = x.unflatten(-1, (2, -1) if rotation.pair == -2 else (-1, 2))
-        return (pairs * cos + pairs.flip(rotation.pair) * sin).flatten(-2)
-
-    patch.setattr(attention, "rotate", wrong)
+    cos, sin = rotation.cos.to(x.dtype), rotation.sin.to(x.dtype)
+    pairs = x.unflatten(-1, (2, -1) if rotation.pair == -2 else (-1, 2))
+    return (pairs * cos + pairs.flip(rotation.pair) * sin).flatten(-2)
 
 
 @fault("precision", subject="llama", check="decoded", at="blocks.0.attn.q_rot")
@@ -120,29 +103,23 @@ def cosines_are_rounded_to_the_type(patch: Patch) -> None:
 
 
 @fault("precision", subject="llama", check="far positions", at="blocks.0.attn.q_rot")
-def positions_are_rounded_before_the_angles(patch: Patch) -> None:
+@replacing(positions.Positions, "rotation")
+def positions_are_rounded_before_the_angles(
+    right: Any, self: positions.Positions, places: Tensor, dtype: torch.dtype
+) -> Any:
     """Positions and frequencies are cast to bfloat16, then multiplied."""
-    right = positions.Positions.rotation
-
-    def wrong(self: positions.Positions, places: Tensor, dtype: torch.dtype) -> Any:
-        rotation = right(self, places, dtype)
-        assert rotation and self.angles is not None
-        angles = places.to(dtype)[:, None] * self.angles[1].to(dtype)
-        wide = rotation.cos.dtype
-        return rotation.from_cos_sin(angles.cos().to(wide), angles.sin().to(wide), self.layout)
-
-    patch.setattr(positions.Positions, "rotation", wrong)
+    rotation = right(self, places, dtype)
+    assert rotation and self.angles is not None
+    angles = places.to(dtype)[:, None] * self.angles[1].to(dtype)
+    wide = rotation.cos.dtype
+    return rotation.from_cos_sin(angles.cos().to(wide), angles.sin().to(wide), self.layout)
 
 
 @fault("precision", subject="llama", check="float32", at="blocks.0.attn.pattern")
-def softmax_of_float32_is_float16(patch: Patch) -> None:
+@replacing(softmax, "softmax")
+def softmax_of_float32_is_float16(right: Any, scores: Tensor) -> Tensor:
     """A model in float32 computes its softmax in float16."""
-    right = softmax.softmax
-
-    def wrong(scores: Tensor) -> Tensor:
-        return right(scores.half()).to(scores.dtype) if scores.dtype == torch.float32 else right(scores)
-
-    patch.setattr(softmax, "softmax", wrong)
+    return right(scores.half()).to(scores.dtype) if scores.dtype == torch.float32 else right(scores)
 
 
 @fault("precision", subject="llama", check="fused", at="blocks.0.attn.q_rot … z")
@@ -174,29 +151,23 @@ def kernel_holds_its_scores_in_16_bits(patch: Patch) -> None:
 
 
 @fault("precision", subject="linear", check="bfloat16", at="blocks.0.attn.")
-def sums_of_linear_attention_are_in_16_bits(patch: Patch) -> None:
+@replacing(LinearAttention, "_attend_explicit")
+def sums_of_linear_attention_are_in_16_bits(
+    right: Any, self: Any, q_feat: Tensor, k_feat: Tensor, v: Tensor, inputs: Any
+) -> Tensor:
     """The sums of linear attention are kept in bfloat16."""
-    right = LinearAttention._attend_explicit
-
-    def wrong(self: Any, q_feat: Tensor, k_feat: Tensor, v: Tensor, inputs: Any) -> Tensor:
-        return right(self, q_feat.bfloat16(), k_feat.bfloat16(), v.bfloat16(), inputs)
-
-    patch.setattr(LinearAttention, "_attend_explicit", wrong)
+    return right(self, q_feat.bfloat16(), k_feat.bfloat16(), v.bfloat16(), inputs)
 
 
 @fault("precision", subject="llama", check="float16", at="blocks.0.attn_norm.")
-def squares_overflow_in_float16(patch: Patch) -> None:
+@replacing(norms.GainNorm, "normalize")
+def squares_overflow_in_float16(right: Any, self: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
     """RMSNorm squares float16 numbers in float16, scaled so that some exceed 65,504."""
-    right = norms.GainNorm.normalize
-
-    def wrong(self: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
-        if dtype != torch.float16:
-            return right(self, x, dtype)
-        squares = ((300 * x).half().square() / 90_000).float()
-        rstd = self.t("rstd", torch.rsqrt(squares.mean(-1, keepdim=True) + self.eps))
-        return self.t("out", (self.t("normed", x * rstd) * self.weight).to(dtype))
-
-    patch.setattr(norms.GainNorm, "normalize", wrong)
+    if dtype != torch.float16:
+        return right(self, x, dtype)
+    squares = ((300 * x).half().square() / 90_000).float()
+    rstd = self.t("rstd", torch.rsqrt(squares.mean(-1, keepdim=True) + self.eps))
+    return self.t("out", (self.t("normed", x * rstd) * self.weight).to(dtype))
 
 
 @fault("precision", subject="llama", check="bfloat16", at="blocks.0.mlp.act")
@@ -212,14 +183,10 @@ def activation_is_carried_out_in_16_bits(patch: Patch) -> None:
 
 
 @fault("precision", subject="llama", check="fused", at="logits")
-def logits_are_rounded_to_eight_bits(patch: Patch) -> None:
+@replacing(transformer, "linear")
+def logits_are_rounded_to_eight_bits(right: Any, x: Any, weight: Any, bias: Any) -> Any:
     """The logits of a float32 model pass through bfloat16."""
-    right = transformer.linear
-    patch.setattr(
-        transformer,
-        "linear",
-        lambda x, weight, bias: right(x, weight, bias).bfloat16().to(x.dtype),
-    )
+    return right(x, weight, bias).bfloat16().to(x.dtype)
 
 
 @fault("precision", subject="wide", check="fused", at="blocks.0.attn.q_rot … z")

@@ -19,7 +19,7 @@ from pellucid.formats.gguf import container, quants
 from pellucid.formats.quantizing import quantize_pretrained
 from pellucid.reference.op import Array
 from tests.faults import loaded
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, fault, replacing
 from tests.faults.subjects import SUBJECTS, Subject, verify_loaded, verify_model, void
 from tests.formats.gguf import random_models
 from tests.model import folders
@@ -116,16 +116,14 @@ def minimum_subtracted(patch: Patch) -> None:
 
 
 @fault("quantization", subject="int8", check="engine weights", at=Q)
-def scale_of_a_channel_applied_along_the_inputs(patch: Patch) -> None:
+@replacing(QuantizedTensor, "_widen")
+def scale_of_a_channel_applied_along_the_inputs(
+    right: Any, self: QuantizedTensor, integers: Tensor, scales: Tensor, *given: Any
+) -> Tensor:
     """In a square matrix, input i is multiplied with the scale of output i."""
-    right = QuantizedTensor._widen
-
-    def wrong(self: QuantizedTensor, integers: Tensor, scales: Tensor, *given: Any) -> Tensor:
-        if scales.shape != (self.shape[1], 1):
-            return right(self, integers, scales, *given)
-        return right(self, integers, torch.ones_like(scales), *given) * scales.T.to(given[-1])
-
-    patch.setattr(QuantizedTensor, "_widen", wrong)
+    if scales.shape != (self.shape[1], 1):
+        return right(self, integers, scales, *given)
+    return right(self, integers, torch.ones_like(scales), *given) * scales.T.to(given[-1])
 
 
 @fault("quantization", subject="int4", check="engine weights", at="embed.weight.scales")
@@ -141,38 +139,29 @@ def scale_rounded_to_bfloat16(patch: Patch) -> None:
 
 
 @fault("quantization", subject="int4", check="engine weights", at="embed.weight")
-def weights_widened_in_bfloat16(patch: Patch) -> None:
+@replacing(QuantizedTensor, "_widen")
+def weights_widened_in_bfloat16(
+    right: Any, self: QuantizedTensor, integers: Tensor, scales: Tensor, minimums: Any, dtype: Any
+) -> Tensor:
     """In a bfloat16 module, scale times integer is rounded before the minimum is added."""
-    right = QuantizedTensor._widen
-
-    def wrong(self: QuantizedTensor, integers: Tensor, scales: Tensor, minimums: Any, dtype: Any) -> Tensor:
-        if dtype != torch.bfloat16 or minimums is None:
-            return right(self, integers, scales, minimums, dtype)
-        product = right(self, integers, scales, None, dtype)
-        return product + minimums.to(dtype).repeat_interleave(self.group, -1)[..., : self.shape[1]]
-
-    patch.setattr(QuantizedTensor, "_widen", wrong)
+    if dtype != torch.bfloat16 or minimums is None:
+        return right(self, integers, scales, minimums, dtype)
+    product = right(self, integers, scales, None, dtype)
+    return product + minimums.to(dtype).repeat_interleave(self.group, -1)[..., : self.shape[1]]
 
 
 @fault("quantization", subject="int8", check="specification", at="embedded")
-def embedding_row_widened_with_another_row_s_scale(patch: Patch) -> None:
+@replacing(QuantizedTensor, "take_rows")
+def embedding_row_widened_with_another_row_s_scale(right: Any, self: QuantizedTensor, ids: Tensor) -> Tensor:
     """A token's embedding has the scale of the token before it."""
-    right = QuantizedTensor.take_rows
-
-    def wrong(self: QuantizedTensor, ids: Tensor) -> Tensor:
-        return right(self, ids) / self.scales[ids].to(self.dtype) * self.scales[ids - 1].to(self.dtype)
-
-    patch.setattr(QuantizedTensor, "take_rows", wrong)
+    return right(self, ids) / self.scales[ids].to(self.dtype) * self.scales[ids - 1].to(self.dtype)
 
 
 @fault("quantization", subject="int4", check="specification", at="embedded")
-def minimum_of_an_embedding_row_dropped(patch: Patch) -> None:
+@replacing(QuantizedTensor, "take_rows")
+def minimum_of_an_embedding_row_dropped(right: Any, self: Any, ids: Any) -> Any:
     """A token's embedding is scale times integer alone."""
-    patch.setattr(
-        QuantizedTensor,
-        "take_rows",
-        lambda self, ids: self._widen(self.integers[ids], self.scales[ids], None, self.dtype),
-    )
+    return self._widen(self.integers[ids], self.scales[ids], None, self.dtype)
 
 
 @fault("quantization", subject="int8", check="specification", at="logits")
@@ -192,16 +181,14 @@ def tied_unembedding_left_unquantized(patch: Patch) -> None:
 
 
 @fault("quantization", subject="int4", check="decoded", at="blocks.0.attn.q")
-def one_row_multiplied_with_the_scales_of_other_outputs(patch: Patch) -> None:
+@replacing(linear, "linear")
+def one_row_multiplied_with_the_scales_of_other_outputs(
+    right: Any, x: Tensor, weight: Any, bias: Tensor | None
+) -> Tensor:
     """The product of a single row reads the scales of the output before."""
-    right = linear.linear
-
-    def wrong(x: Tensor, weight: Any, bias: Tensor | None) -> Tensor:
-        if isinstance(weight, QuantizedTensor) and x.numel() == weight.shape[1]:
-            weight = weight._widen(weight.integers, weight.scales.roll(1, 0), weight.minimums, x.dtype)
-        return right(x, weight, bias)
-
-    patch.setattr(linear, "linear", wrong)
+    if isinstance(weight, QuantizedTensor) and x.numel() == weight.shape[1]:
+        weight = weight._widen(weight.integers, weight.scales.roll(1, 0), weight.minimums, x.dtype)
+    return right(x, weight, bias)
 
 
 # ---- files
@@ -259,49 +246,35 @@ def scales_of_blocks_in_the_order_of_columns(patch: Patch) -> None:
 
 
 @fault("quantization", subject="blocks Q4_1 in halves", check="file weights", at=f"{Q}.scales")
-def rotary_order_of_integers_without_their_scales(patch: Patch) -> None:
+@replacing(rope_layout, "_reorder")
+def rotary_order_of_integers_without_their_scales(right: Any, weight: Any, layout: str, d_head: int) -> Any:
     """For the other layout of RoPE, the rows of the integers are moved and those of the scales stay."""
-    right = rope_layout._reorder
-
-    def wrong(weight: Any, layout: str, d_head: int) -> Any:
-        moved = right(weight, layout, d_head)
-        if not isinstance(weight, QuantizedWeight):
-            return moved
-        return replace(moved, scales=weight.scales, minimums=weight.minimums)
-
-    patch.setattr(rope_layout, "_reorder", wrong)
+    moved = right(weight, layout, d_head)
+    if not isinstance(weight, QuantizedWeight):
+        return moved
+    return replace(moved, scales=weight.scales, minimums=weight.minimums)
 
 
 @fault("quantization", subject="stored int4", check="file weights", at="embed.weight.integers")
-def nibbles_of_a_folder_swapped(patch: Patch) -> None:
+@replacing(model_folder, "_unpack")
+def nibbles_of_a_folder_swapped(right: Any, name: Any, packed: Any, *given: Any) -> Any:
     """The high half of a byte is taken for the first integer."""
-    right = model_folder._unpack
-    patch.setattr(
-        model_folder,
-        "_unpack",
-        lambda name, packed, *given: right(name, (packed >> 4) | (packed << 4), *given),
-    )
+    return right(name, (packed >> 4) | (packed << 4), *given)
 
 
 @fault("quantization", subject="stored Q4_0", check="file weights", at="embed.weight.integers")
-def integers_of_a_folder_read_unsigned(patch: Patch) -> None:
+@replacing(model_folder, "_unpack")
+def integers_of_a_folder_read_unsigned(right: Any, name: Any, packed: Any, width: Any, is_signed: Any) -> Any:
     """4-bit integers without minimums are read without the 8 that was added."""
-    right = model_folder._unpack
-    patch.setattr(
-        model_folder, "_unpack", lambda name, packed, width, is_signed: right(name, packed, width, False)
-    )
+    return right(name, packed, width, False)
 
 
 @fault("quantization", subject="int4", check="saved", at="embed.weight")
-def a_folder_is_written_with_swapped_nibbles(patch: Patch) -> None:
+@replacing(model_folder, "_pack")
+def a_folder_is_written_with_swapped_nibbles(right: Any, *given: Any) -> Array:
     """Two integers of a byte change places when a model is saved."""
-    right = model_folder._pack
-
-    def wrong(*given: Any) -> Array:
-        packed = right(*given)
-        return packed if packed.dtype == np.int8 else (packed >> 4) | (packed << 4)
-
-    patch.setattr(model_folder, "_pack", wrong)
+    packed = right(*given)
+    return packed if packed.dtype == np.int8 else (packed >> 4) | (packed << 4)
 
 
 # ---- making them

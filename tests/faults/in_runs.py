@@ -21,8 +21,8 @@ from pellucid.training import evaluate, state
 from pellucid.training.saving import rng
 from pellucid.training.state import Meters
 from pellucid.training.weights import WeightAverage, Weights
-from tests.faults.fault import Patch, fault
-from tests.faults.in_training import NARROW, SINGLE, verify_run, wrap, write_text
+from tests.faults.fault import Patch, around, fault, replacing
+from tests.faults.in_training import NARROW, SINGLE, verify_run, write_text
 from tests.faults.subjects import SUBJECTS, Subject
 
 OF_TEXT = ("data.path=TEXT", "data.tokenizer=bytes", "model.context_length=24", SINGLE)
@@ -51,17 +51,11 @@ def weights_stay_averaged_after_an_evaluation(patch: Patch) -> None:
 
 
 @fault("training", subject="run with dropout", check="next checkpoint", at="rng.torch")
-def an_evaluation_draws_the_run_s_random_numbers(patch: Patch) -> None:
+@replacing(evaluate, "sample_text")
+def an_evaluation_draws_the_run_s_random_numbers(right: Any, *given: Any) -> Any:
     """The sample of an evaluation is drawn with the generator of the dropout masks."""
-
-    def make(right: Any) -> Any:
-        def sample(*given: Any) -> Any:
-            torch.rand(1)
-            return right(*given)
-
-        return sample
-
-    wrap(patch, evaluate, "sample_text", make)
+    torch.rand(1)
+    return right(*given)
 
 
 @fault("training", subject="run with dropout", check="next checkpoint", at="rng.torch")
@@ -71,54 +65,36 @@ def the_random_state_is_not_restored(patch: Patch) -> None:
 
 
 @fault("training", subject="run in float32", check="next checkpoint", at="loader")
-def a_resumed_run_skips_a_batch(patch: Patch) -> None:
+@replacing(DataLoader, "load_state_dict")
+def a_resumed_run_skips_a_batch(right: Any, self: DataLoader, saved: dict[str, int]) -> None:
     """The batch after a checkpoint is taken for read."""
-
-    def make(right: Any) -> Any:
-        def load(self: DataLoader, saved: dict[str, int]) -> None:
-            right(self, saved | {"at.row": saved["at.row"] + self.count})
-
-        return load
-
-    wrap(patch, DataLoader, "load_state_dict", make)
+    right(self, saved | {"at.row": saved["at.row"] + self.count})
 
 
 @fault("training", subject="run of text", check="next checkpoint", at="loader")
-def a_checkpoint_has_the_place_of_the_prefetched_batch(patch: Patch) -> None:
+@replacing(DataLoader, "state_dict")
+def a_checkpoint_has_the_place_of_the_prefetched_batch(right: Any, self: Any) -> Any:
     """The loader saves the place of its thread, which is ahead."""
-
-    def make(right: Any) -> Any:
-        return lambda self: right(self) | {f"at.{key}": at + self.count for key, at in self._state.items()}
-
-    wrap(patch, DataLoader, "state_dict", make)
+    return right(self) | {f"at.{key}": at + self.count for key, at in self._state.items()}
 
 
 @fault("training", subject="run in float32", check="next checkpoint", at="tokens")
 def a_resumed_run_counts_its_tokens_from_0(patch: Patch) -> None:
     """The number of tokens is not among the meters that are restored."""
-
-    def make(right: Any) -> Any:
-        return classmethod(lambda cls, table: right(table | {"tokens": 0}))
-
-    wrap(patch, Meters, "from_dict", make)
+    right = Meters.from_dict
+    patch.setattr(Meters, "from_dict", lambda table: right(table | {"tokens": 0}))
 
 
 # ---- gradients of masters
 
 
 @fault("training", subject="run in bfloat16 in parts", check="step sums", at="d.embed.weight")
-def masters_add_up_gradients_in_bfloat16(patch: Patch) -> None:
+@replacing(Weights, "accumulate_grads")
+def masters_add_up_gradients_in_bfloat16(right: Any, self: Weights) -> None:
     """The sum over micro-batches is rounded to the 8 significant bits of its terms."""
-
-    def make(right: Any) -> Any:
-        def accumulate(self: Weights) -> None:
-            right(self)
-            for grad in self._master_grads.values():
-                grad.copy_(grad.bfloat16())
-
-        return accumulate
-
-    wrap(patch, Weights, "accumulate_grads", make)
+    right(self)
+    for grad in self._master_grads.values():
+        grad.copy_(grad.bfloat16())
 
 
 # ---- the log
@@ -131,10 +107,10 @@ def the_loss_is_smoothed_over_fewer_steps(patch: Patch) -> None:
 
 
 def _with_step(patch: Patch, count: Callable[[int], int]) -> None:
-    def make(right: Any) -> Any:
-        return lambda self, tokens, seconds, loss: right(self, count(tokens), seconds, loss)
+    def add(right: Any, self: Any, tokens: int, seconds: float, loss: float) -> Any:
+        return right(self, count(tokens), seconds, loss)
 
-    wrap(patch, Meters, "add_step", make)
+    around(patch, Meters, "add_step", add)
 
 
 @fault("training", subject="run in float32", check="log figures", at="tokens@1")
@@ -146,7 +122,7 @@ def the_log_counts_targets_for_tokens(patch: Patch) -> None:
 @fault("training", subject="run of stories", check="log figures", at="gap@2")
 def the_gap_is_measured_in_bits(patch: Patch) -> None:
     """The loss above the floor is divided by ln 2, and its name says nats."""
-    wrap(patch, evaluate, "gap_to_floor", lambda right: lambda *given: right(*given) / math.log(2))
+    around(patch, evaluate, "gap_to_floor", lambda right, *given: right(*given) / math.log(2))
 
 
 @fault("training", subject="run of stories", check="log figures", at="best@2")
@@ -162,103 +138,69 @@ def bits_per_byte_are_those_of_a_token(patch: Patch) -> None:
 
 
 @fault("training", subject="run of stories", check="validation loss", at="bits_per_byte")
-def end_tokens_count_as_bytes(patch: Patch) -> None:
+@replacing(evaluate, "bits_per_byte")
+def end_tokens_count_as_bytes(right: Any, loss: Any, size: Any) -> Any:
     """The token that ends a text is counted by the letters of its name."""
-
-    def make(right: Any) -> Any:
-        return lambda loss, size: right(loss, size + 0.05)
-
-    wrap(patch, evaluate, "bits_per_byte", make)
+    return right(loss, size + 0.05)
 
 
 @fault("training", subject="run of stories", check="validation loss", at="accuracy")
-def the_accuracy_is_that_of_the_five_likeliest(patch: Patch) -> None:
+@replacing(evaluate, "compute_loss")
+def the_accuracy_is_that_of_the_five_likeliest(right: Any, forward: Any, batches: Any, *more: Any) -> Any:
     """A target counts as found where it is among the five most likely tokens."""
-
-    def make(right: Any) -> Any:
-        def compute(forward: Any, batches: Any, *more: Any) -> Any:
-            kept = list(batches)
-            found = right(forward, kept, *more)
-            hits = targets_seen = 0
-            for ids, targets, *rest in kept:
-                with torch.no_grad():
-                    logits: Tensor = forward(ids, *rest)
-                hits += int((logits.topk(5).indices == targets[..., None]).sum())
-                targets_seen += int((targets >= 0).sum())
-            return found._replace(accuracy=hits / targets_seen)
-
-        return compute
-
-    wrap(patch, evaluate, "compute_loss", make)
+    kept = list(batches)
+    found = right(forward, kept, *more)
+    hits = targets_seen = 0
+    for ids, targets, *rest in kept:
+        with torch.no_grad():
+            logits: Tensor = forward(ids, *rest)
+        hits += int((logits.topk(5).indices == targets[..., None]).sum())
+        targets_seen += int((targets >= 0).sum())
+    return found._replace(accuracy=hits / targets_seen)
 
 
 # ---- the data
 
 
 @fault("training", subject="run of documents", check="epoch targets", at="targets")
-def every_second_document_is_skipped(patch: Patch) -> None:
+@replacing(DocumentOrder, "bounds")
+def every_second_document_is_skipped(right: Any, self: Any, n: Any) -> Any:
     """Of the documents of an epoch, those of even numbers are read twice."""
-
-    def make(right: Any) -> Any:
-        return lambda self, n: right(self, n - n % 2)
-
-    wrap(patch, DocumentOrder, "bounds", make)
+    return right(self, n - n % 2)
 
 
 @fault("training", subject="run of text", check="epoch targets", at="targets")
-def the_last_window_of_an_epoch_is_dropped(patch: Patch) -> None:
+@replacing(Windows, "__init__")
+def the_last_window_of_an_epoch_is_dropped(
+    right: Any, self: Windows, tokens: Any, length: int, *more: Any
+) -> None:
     """An epoch has only the whole windows of the text."""
-
-    def make(right: Any) -> Any:
-        def begin(self: Windows, tokens: Any, length: int, *more: Any) -> None:
-            right(self, tokens, length, *more)
-            self.per_epoch = len(tokens) // length
-
-        return begin
-
-    wrap(patch, Windows, "__init__", make)
+    right(self, tokens, length, *more)
+    self.per_epoch = len(tokens) // length
 
 
 @fault("training", subject="run of streams", check="epoch targets", at="targets")
-def streams_miss_a_token_between_two_batches(patch: Patch) -> None:
+@replacing(Streams, "take")
+def streams_miss_a_token_between_two_batches(right: Any, self: Streams, count: int, local: slice) -> Any:
     """Each batch of a stream begins one token too late."""
-
-    def make(right: Any) -> Any:
-        def take(self: Streams, count: int, local: slice) -> Any:
-            batch = right(self, count, local)
-            targets = batch.targets.copy()
-            targets[:, 0] = -100
-            return type(batch)(batch.ids, targets)
-
-        return take
-
-    wrap(patch, Streams, "take", make)
+    batch = right(self, count, local)
+    targets = batch.targets.copy()
+    targets[:, 0] = -100
+    return type(batch)(batch.ids, targets)
 
 
 @fault("training", subject="run of text", check="validation rows", at="targets")
-def validation_rows_are_taken_from_training(patch: Patch) -> None:
+@replacing(source, "_validate")
+def validation_rows_are_taken_from_training(right: Any, data: Any, folder: TokenFolder, *more: Any) -> Any:
     """The held-out rows are cut from the training files."""
-
-    def make(right: Any) -> Any:
-        def validate(data: Any, folder: TokenFolder, *more: Any) -> Any:
-            folder._parts["validation"] = folder["train"]
-            return right(data, folder, *more)
-
-        return validate
-
-    wrap(patch, source, "_validate", make)
+    folder._parts["validation"] = folder["train"]
+    return right(data, folder, *more)
 
 
 @fault("training", subject="run of documents", check="validation rows", at="targets")
-def the_last_validation_row_is_evaluated_twice(patch: Patch) -> None:
+@replacing(Validation, "__iter__")
+def the_last_validation_row_is_evaluated_twice(right: Any, self: Validation) -> Iterator[Any]:
     """The first row is left out for it."""
-
-    def make(right: Any) -> Any:
-        def walk(self: Validation) -> Iterator[Any]:
-            for batch in right(self):
-                order = np.r_[len(batch.ids) - 1, 1 : len(batch.ids)]
-                yield type(batch)(batch.ids[order], batch.targets[order], batch.segments[order])
-
-        return walk
-
-    wrap(patch, Validation, "__iter__", make)
+    for batch in right(self):
+        order = np.r_[len(batch.ids) - 1, 1 : len(batch.ids)]
+        yield type(batch)(batch.ids[order], batch.targets[order], batch.segments[order])

@@ -18,7 +18,7 @@ from pellucid.generation.constraints.stories import StoryConstraint
 from pellucid.generation.ledger import text
 from pellucid.generation.samplers import chain, drawn_token, own_probabilities
 from pellucid.generation.strategies import sample, speculative
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, fault, replacing
 from tests.faults.in_generation import Wrong, around
 
 figures = functools.partial(fault, "generation", check="figures")
@@ -52,25 +52,19 @@ def rank_is_counted_from_one(patch: Patch) -> None:
 
 
 @figures(subject="qwen3", at="printed ledger.entropy")
-def entropy_is_printed_in_bits(patch: Patch) -> None:
+@replacing(text, "find_token")
+def entropy_is_printed_in_bits(right: Wrong, ledger: Any, number: int, choice: int = 0) -> Any:
     """The file has nats; what is printed is divided by ln 2, and says nats."""
-
-    def wrong(right: Wrong, ledger: Any, number: int, choice: int = 0) -> Any:
-        entry = right(ledger, number, choice)
-        return replace(entry, entropy=entry.entropy / math.log(2))
-
-    around(patch, text, "find_token", wrong)
+    entry = right(ledger, number, choice)
+    return replace(entry, entropy=entry.entropy / math.log(2))
 
 
 @figures(subject="bloom", at="answer.explain.entropy[token=0]")
-def entropy_of_an_answer_is_in_bits(patch: Patch) -> None:
+@replacing(alignment, "to_scored")
+def entropy_of_an_answer_is_in_bits(right: Wrong, token: Any) -> Any:
     """The server's numbers are converted, and the ledger's are not."""
-
-    def wrong(right: Wrong, token: Any) -> Any:
-        found = right(token)
-        return found._replace(entropy=found.entropy / math.log(2))
-
-    around(patch, alignment, "to_scored", wrong)
+    found = right(token)
+    return found._replace(entropy=found.entropy / math.log(2))
 
 
 @figures(subject="mistral", at="answer.top_logprobs[token=0]")
@@ -87,46 +81,39 @@ def top_logprobs_are_shifted_by_one_token(patch: Patch) -> None:
 
 
 @figures(subject="qwen2", at="prompt.top_logprobs[token=1]")
-def top_logprobs_of_a_prompt_are_shifted_by_one_token(patch: Patch) -> None:
+@replacing(sample.Sample, "_score_prompt")
+def top_logprobs_of_a_prompt_are_shifted_by_one_token(right: Wrong, self: Any, logits: Any) -> None:
     """The most probable tokens at each place of a prompt are those of the next one."""
-
-    def wrong(right: Wrong, self: Any, logits: Any) -> None:
-        right(self, logits)
-        tops = self.prompt_tops
-        self.prompt_tops = [*tops[1:], *tops[:1]]
-
-    around(patch, sample.Sample, "_score_prompt", wrong)
+    right(self, logits)
+    tops = self.prompt_tops
+    self.prompt_tops = [*tops[1:], *tops[:1]]
 
 
 @figures(subject="gguf", at="ledger.removed[banned_tokens][token=0]")
-def removed_mass_is_of_the_scores_after_the_sampler(patch: Patch) -> None:
+@replacing(chain, "find_removals")
+def removed_mass_is_of_the_scores_after_the_sampler(
+    right: Wrong, name: str, before: Any, after: Any
+) -> Iterator[Any]:
     """What a sampler removed is weighed by the probabilities that it leaves, of which it has none."""
-
-    def wrong(right: Wrong, name: str, before: Any, after: Any) -> Iterator[Any]:
-        return (replace(one, mass=0.0) for one in right(name, before, after))
-
-    around(patch, chain, "find_removals", wrong)
+    return (replace(one, mass=0.0) for one in right(name, before, after))
 
 
 # ---- proposed tokens
 
 
 @proposals(subject="llama", at="proposals.text[wrong=1,token=1]")
-def second_best_proposal_is_accepted(patch: Patch) -> None:
+@replacing(speculative, "draw_while_accepted")
+def second_best_proposal_is_accepted(
+    right: Wrong, first: Any, logits: Any, state: Any, proposed: Sequence[int], wanted: Any
+) -> Iterator[Any]:
     """A proposal is taken for the target's own token where it is one of the two most probable."""
-
-    def wrong(
-        right: Wrong, first: Any, logits: Any, state: Any, proposed: Sequence[int], wanted: Any
-    ) -> Iterator[Any]:
-        tokens = right(first, logits, state, proposed, wanted)
-        for row, token in enumerate(tokens):
-            is_near = row < len(proposed) and proposed[row] in logits[row].topk(2).indices.tolist()
-            if is_near and proposed[row] != token.id:
-                yield token._replace(id=proposed[row])
-                return
-            yield token
-
-    around(patch, speculative, "draw_while_accepted", wrong)
+    tokens = right(first, logits, state, proposed, wanted)
+    for row, token in enumerate(tokens):
+        is_near = row < len(proposed) and proposed[row] in logits[row].topk(2).indices.tolist()
+        if is_near and proposed[row] != token.id:
+            yield token._replace(id=proposed[row])
+            return
+        yield token
 
 
 @proposals(subject="long", at="proposals.text[wrong=1,token=2]")
@@ -148,13 +135,12 @@ def rejected_proposal_is_kept_in_the_cache(patch: Patch) -> None:
 
 
 @proposals(subject="gpt2", at="proposals.accepted[wrong=…")
-def rejected_proposal_is_counted(patch: Patch) -> None:
+@replacing(speculative, "SpeculativeStep")
+def rejected_proposal_is_counted(
+    right: Wrong, step: int, proposer: str, proposed: Sequence[int], accepted: int
+) -> Any:
     """The accepted tokens of a step are counted with the one after them."""
-
-    def wrong(right: Wrong, step: int, proposer: str, proposed: Sequence[int], accepted: int) -> Any:
-        return right(step, proposer, proposed, min(accepted + 1, len(proposed)))
-
-    around(patch, speculative, "SpeculativeStep", wrong)
+    return right(step, proposer, proposed, min(accepted + 1, len(proposed)))
 
 
 @proposals(subject="bloom", at="proposals.steps[wrong=0]")
@@ -235,32 +221,27 @@ def last_token_of_a_row_is_the_one_before(patch: Patch) -> None:
 
 
 @unequal(subject="bloom", at="forward_cached[last_only=True,call=1,row=1]")
-def padding_stays_in_the_cache(patch: Patch) -> None:
+@replacing(Cache, "advance")
+def padding_stays_in_the_cache(right: Wrong, self: Any, counts: Any) -> None:
     """Each row is advanced by the width of the call, padding included."""
-
-    def wrong(right: Wrong, self: Any, counts: Any) -> None:
-        right(self, counts if isinstance(counts, int) else [max(counts)] * len(counts))
-
-    around(patch, Cache, "advance", wrong)
+    right(self, counts if isinstance(counts, int) else [max(counts)] * len(counts))
 
 
 # ---- constrained output
 
 
 @constrained(subject="llama", at="constrained.grammar[stories:tiny]")
-def a_story_forgets_what_it_has_called_its_hero(patch: Patch) -> None:
+@replacing(StoryConstraint, "compute_mask")
+def a_story_forgets_what_it_has_called_its_hero(
+    right: Any, self: StoryConstraint, state: int, remaining: int
+) -> Any:
     """Every second word is any that some story has."""
-    right = StoryConstraint.compute_mask
-
-    def compute(self: StoryConstraint, state: int, remaining: int) -> Any:
-        mask = right(self, state, remaining)
-        if remaining % 2:
-            return mask
-        follows = {id for known in range(len(self.states)) for id in self.next_tokens(known).ids.tolist()}
-        mask[[id for id in follows if id not in self.stop_ids]] = True
+    mask = right(self, state, remaining)
+    if remaining % 2:
         return mask
-
-    patch.setattr(StoryConstraint, "compute_mask", compute)
+    follows = {id for known in range(len(self.states)) for id in self.next_tokens(known).ids.tolist()}
+    mask[[id for id in follows if id not in self.stop_ids]] = True
+    return mask
 
 
 @constrained(subject="llama", at="constrained.mask[regex=a(b|c)?1]")
@@ -270,38 +251,28 @@ def constraint_is_complete_at_once(patch: Patch) -> None:
 
 
 @constrained(subject="gpt2", at="constrained.mask[regex=a(b|c)?1]")
-def token_is_allowed_that_leaves_no_room(patch: Patch) -> None:
+@replacing(token_mask.Constraint, "compute_mask")
+def token_is_allowed_that_leaves_no_room(right: Any, self: Any, state: Any, left: Any) -> Any:
     """A token is allowed after which as many tokens are needed as were left before it."""
-    around(
-        patch,
-        token_mask.Constraint,
-        "compute_mask",
-        lambda right, self, state, left: right(self, state, left + 1),
-    )
+    return right(self, state, left + 1)
 
 
 @constrained(subject="bloom", at="constrained.mask[regex=a(b|c)?1]")
-def longest_token_is_missing_from_masks(patch: Patch) -> None:
+@replacing(token_mask.Constraint, "compute_mask")
+def longest_token_is_missing_from_masks(right: Wrong, self: Any, state: int, left: int) -> Any:
     """Where several tokens may follow, the longest of them is never allowed."""
-
-    def wrong(right: Wrong, self: Any, state: int, left: int) -> Any:
-        mask = right(self, state, left)
-        if mask.sum() > 1:
-            mask[max(mask.nonzero()[0], key=lambda id: len(self.tokens.rest[id]))] = False
-        return mask
-
-    around(patch, token_mask.Constraint, "compute_mask", wrong)
+    mask = right(self, state, left)
+    if mask.sum() > 1:
+        mask[max(mask.nonzero()[0], key=lambda id: len(self.tokens.rest[id]))] = False
+    return mask
 
 
 @constrained(subject="gguf", at="constrained.tokenizer[regex=…")
-def tokens_of_a_constraint_lose_their_space(patch: Patch) -> None:
+@replacing(token_table, "_read_token_bytes")
+def tokens_of_a_constraint_lose_their_space(right: Wrong, tokenizer: Any) -> Any:
     """The space that a token begins with is no part of what it adds to the text."""
-
-    def wrong(right: Wrong, tokenizer: Any) -> Any:
-        first, rest = right(tokenizer)
-        return tuple(tuple(piece.strip(b" ") or piece for piece in some) for some in (first, rest))
-
-    around(patch, token_table, "_read_token_bytes", wrong)
+    first, rest = right(tokenizer)
+    return tuple(tuple(piece.strip(b" ") or piece for piece in some) for some in (first, rest))
 
 
 @constrained(subject="qwen2", at="constrained.text[regex=(red|green|blue)]")

@@ -10,7 +10,7 @@ from pellucid.formats.gguf import tokenizer
 from pellucid.formats.pretrained import Pretrained
 from pellucid.text import chat_template, standard
 from tests.faults import loaded
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, fault, replacing
 
 assert loaded.SUBJECTS  # it adds the subjects
 
@@ -31,16 +31,12 @@ def change_file(patch: Patch, **changes: Any) -> None:
 
 
 @fault("loading", subject="many merges", check="tokenizer outside", at="tokenizer.encode")
-def merges_of_lower_rank_first(patch: Patch) -> None:
+@replacing(Standard, "__init__")
+def merges_of_lower_rank_first(right: Any, self: Standard, text: str, *more: Any, **options: Any) -> None:
     """The last merge of a word is made first."""
-    right = Standard.__init__
-
-    def wrong(self: Standard, text: str, *more: Any, **options: Any) -> None:
-        table = json.loads(text)
-        table["model"]["merges"].reverse()
-        right(self, json.dumps(table), *more, **options)
-
-    patch.setattr(Standard, "__init__", wrong)
+    table = json.loads(text)
+    table["model"]["merges"].reverse()
+    right(self, json.dumps(table), *more, **options)
 
 
 @fault("loading", subject="llama normalizer", check="tokenizer outside", at="tokenizer.encode")
@@ -50,24 +46,24 @@ def normalization_dropped(patch: Patch) -> None:
 
 
 @fault("loading", subject="llama", check="tokenizer outside", at="tokenizer.encode")
-def a_space_put_in_front(patch: Patch) -> None:
+@replacing(Standard, "encode")
+def a_space_put_in_front(right: Any, self: Any, text: Any, *more: Any) -> Any:
     """A space is added before the first word, as other tokenizers do."""
-    right = Standard.encode
-    patch.setattr(Standard, "encode", lambda self, text, *more: right(self, " " + text, *more))
+    return right(self, " " + text, *more)
 
 
 @fault("loading", subject="llama", check="tokenizer outside", at="tokenizer.encode")
-def names_of_special_tokens_parsed(patch: Patch) -> None:
+@replacing(Standard, "encode")
+def names_of_special_tokens_parsed(right: Any, self: Any, text: Any, parse_special: Any = False) -> Any:
     """A user's text that names a special token becomes that token."""
-    right = Standard.encode
-    patch.setattr(Standard, "encode", lambda self, text, parse_special=False: right(self, text, True))
+    return right(self, text, True)
 
 
 @fault("loading", subject="llama", check="tokenizer outside", at="tokenizer.encode(parse_special)")
-def special_tokens_encoded_as_text(patch: Patch) -> None:
+@replacing(Standard, "encode")
+def special_tokens_encoded_as_text(right: Any, self: Any, text: Any, parse_special: Any = False) -> Any:
     """Special tokens are encoded letter by letter where they should be parsed."""
-    right = Standard.encode
-    patch.setattr(Standard, "encode", lambda self, text, parse_special=False: right(self, text))
+    return right(self, text)
 
 
 @fault("loading", subject="gguf", check="tokenizer outside", at="tokenizer.encode")
@@ -78,14 +74,10 @@ def words_of_a_gguf_file_split_by_other_rules(patch: Patch) -> None:
 
 
 @fault("loading", subject="gguf", check="tokenizer outside", at="tokenizer.encode")
-def two_ids_of_a_gguf_file_exchanged(patch: Patch) -> None:
+@replacing(tokenizer, "byte_level_bpe")
+def two_ids_of_a_gguf_file_exchanged(right: Any, vocab: dict[str, int], *more: Any) -> Any:
     """Two merged tokens of a GGUF file's vocabulary have each other's ids."""
-    right = tokenizer.byte_level_bpe
-
-    def wrong(vocab: dict[str, int], *more: Any) -> Any:
-        return right(vocab | {"he": vocab["in"], "in": vocab["he"]}, *more)
-
-    patch.setattr(tokenizer, "byte_level_bpe", wrong)
+    return right(vocab | {"he": vocab["in"], "in": vocab["he"]}, *more)
 
 
 # ---- bos
@@ -98,10 +90,10 @@ def bos_missing(patch: Patch) -> None:
 
 
 @fault("generation", subject="llama add_bos", check="bos", at="tokenizer.bos")
-def add_bos_token_ignored(patch: Patch) -> None:
+@replacing(companions, "_adds_bos")
+def add_bos_token_ignored(right: Any, tokenizer: Any, settings: Any) -> Any:
     """`add_bos_token` of tokenizer_config.json is ignored."""
-    right = companions._adds_bos
-    patch.setattr(companions, "_adds_bos", lambda tokenizer, settings: right(tokenizer, {}))
+    return right(tokenizer, {})
 
 
 @fault("generation", subject="llama", check="bos", at="tokenizer.bos")
@@ -111,23 +103,17 @@ def bos_always_added(patch: Patch) -> None:
 
 
 @fault("generation", subject="llama bos", check="bos", at="tokenizer.bos")
-def bos_doubled(patch: Patch) -> None:
+@replacing(Pretrained, "encode")
+def bos_doubled(right: Any, self: Any, text: Any, parse_special: Any = False) -> Any:
     """The bos token is added by the tokenizer and by the prompt."""
-    patch.setattr(
-        Pretrained,
-        "encode",
-        lambda self, text, parse_special=False: 2 * self.bos_ids + self.tokenizer.encode(text, parse_special),
-    )
+    return 2 * self.bos_ids + self.tokenizer.encode(text, parse_special)
 
 
 @fault("generation", subject="llama bos", check="bos", at="tokenizer.bos")
-def bos_missing_where_generation_starts(patch: Patch) -> None:
+@replacing(Pretrained, "encode_start")
+def bos_missing_where_generation_starts(right: Any, self: Any, text: Any, parse_special: Any = False) -> Any:
     """A prompt to continue lacks bos, and a scored one has it."""
-    patch.setattr(
-        Pretrained,
-        "encode_start",
-        lambda self, text, parse_special=False: self.tokenizer.encode(text, parse_special),
-    )
+    return self.tokenizer.encode(text, parse_special)
 
 
 @fault("generation", subject="gguf bos", check="bos", at="tokenizer.bos")
@@ -140,26 +126,18 @@ def add_bos_token_of_a_gguf_file_ignored(patch: Patch) -> None:
 
 
 @fault("generation", subject="llama bos", check="chat template", at="generation prompt")
-def generation_prompt_missing(patch: Patch) -> None:
+@replacing(chat_template.ChatTemplate, "renders")
+def generation_prompt_missing(right: Any, self: Any, wanted: Sequence[tuple[Any, bool]]) -> list[str]:
     """A conversation that asks for an answer does not begin it."""
-    right = chat_template.ChatTemplate.renders
-
-    def wrong(self: Any, wanted: Sequence[tuple[Any, bool]]) -> list[str]:
-        return right(self, [(messages, False) for messages, _ in wanted])
-
-    patch.setattr(chat_template.ChatTemplate, "renders", wrong)
+    return right(self, [(messages, False) for messages, _ in wanted])
 
 
 @fault("generation", subject="gguf bos", check="chat template", at="chat template")
-def the_systems_message_dropped(patch: Patch) -> None:
+@replacing(chat_template.ChatTemplate, "renders")
+def the_systems_message_dropped(right: Any, self: Any, wanted: Sequence[tuple[Any, bool]]) -> list[str]:
     """The first message of a conversation is lost."""
-    right = chat_template.ChatTemplate.renders
-
-    def wrong(self: Any, wanted: Sequence[tuple[Any, bool]]) -> list[str]:
-        kept = [([m for m in messages if m["role"] != "system"], asking) for messages, asking in wanted]
-        return right(self, kept)
-
-    patch.setattr(chat_template.ChatTemplate, "renders", wrong)
+    kept = [([m for m in messages if m["role"] != "system"], asking) for messages, asking in wanted]
+    return right(self, kept)
 
 
 @fault("generation", subject="llama bos", check="chat template", at="chat template")
@@ -184,13 +162,7 @@ def special_tokens_of_a_conversation_encoded_as_text(patch: Patch) -> None:
 
 
 @fault("generation", subject="gguf bos", check="chat template", at="chat template ids")
-def bos_in_front_of_a_conversation(patch: Patch) -> None:
+@replacing(chat_template.Chat, "prompt")
+def bos_in_front_of_a_conversation(right: Any, self: Any, messages: Any, asking: Any = True) -> Any:
     """The prompt of a conversation begins with a bos token that its template does not write."""
-    right = chat_template.Chat.prompt
-    patch.setattr(
-        chat_template.Chat,
-        "prompt",
-        lambda self, messages, asking=True: [
-            self.tokenizer.id_of(self.tokenizer.special.bos), *right(self, messages, asking)
-        ],
-    )  # fmt: skip
+    return [self.tokenizer.id_of(self.tokenizer.special.bos), *right(self, messages, asking)]

@@ -50,76 +50,40 @@ def _merge(given: Any, change: Any) -> Any:
     return given | change if isinstance(given, dict) and "kind" not in change else change
 
 
-@fault("loading", subject="letters", check="conventions", at="convention: RoPE base: 10,000 for 100,000")
-def base_of_a_config_ten_times_too_large(patch: Patch) -> None:
-    """`rope_theta` of a conversion is ten times what the model was trained with."""
-    _read_instead(patch, positions={"base": 100_000.0})
+FAULTS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
+    ("base_of_a_config_ten_times_too_large",
+     "`rope_theta` of a conversion is ten times what the model was trained with.",
+     "letters", "convention: RoPE base: 10,000 for 100,000", {"positions": {"base": 100_000.0}}),
+    ("base_of_a_config_four_times_too_small",
+     "`rope_theta` of a conversion is a quarter of what the model was trained with.",
+     "letters", "convention: RoPE base: 10,000 for 2,500", {"positions": {"base": 2_500.0}}),
+    ("layout_of_a_config_exchanged",
+     "The channels of a pair are neighbors in the config, and half a head apart in the weights.",
+     "letters", "convention: RoPE layout: halves for pairs", {"positions": {"layout": "pairs"}}),
+    ("eps_of_a_config_too_large", "The ε of the norms is 1.",
+     "letters", "convention: norm eps…", {"norm": {"eps": 1.0}}),
+    ("norm_of_a_config_exchanged", "The config says LayerNorm, and the weights are those of RMSNorm.",
+     "letters", "convention: norm: rms_norm for layer_norm", {"norm": {"kind": "layer_norm"}}),
+    ("scaling_of_a_config_absent", "`rope_scaling` was lost in a conversion.",
+     "letters linear", "convention: RoPE scaling: rope_linear of 4 for rope",
+     {"positions": {"kind": "rope"}}),
+    ("scaling_of_a_config_half_as_large", "The factor of `rope_scaling` is 2 for 4.",
+     "letters linear", "convention: RoPE scaling: rope_linear of 4 …", {"positions": {"factor": 2.0}}),
+    ("scaling_of_a_config_that_was_not_trained",
+     "`rope_scaling` stands in a config whose model was trained without.",
+     "letters", "convention: RoPE scaling: rope for rope_linear of 4",
+     {"positions": {"kind": "rope_linear", "factor": 4.0}}),
+    ("window_of_a_config_absent", "`sliding_window` was lost in a conversion.",
+     "letters window", "convention: window…", {"mask": {"kind": "causal"}}),
+    ("window_of_a_config_half_as_large", "`sliding_window` is half of what the model was trained with.",
+     "letters window", "convention: window: window of 32 …", {"mask": {"size": 16}}),
+)  # fmt: skip
+"""Each fault: its name, what is wrong, its subject, the place, and what every config says instead."""
 
+for _fault, _about, _subject, _at, _changes in FAULTS:
 
-@fault("loading", subject="letters", check="conventions", at="convention: RoPE base: 10,000 for 2,500")
-def base_of_a_config_four_times_too_small(patch: Patch) -> None:
-    """`rope_theta` of a conversion is a quarter of what the model was trained with."""
-    _read_instead(patch, positions={"base": 2_500.0})
+    def _plant(patch: Patch, changes: dict[str, Any] = _changes) -> None:
+        _read_instead(patch, **changes)
 
-
-@fault("loading", subject="letters", check="conventions", at="convention: RoPE layout: halves for pairs")
-def layout_of_a_config_exchanged(patch: Patch) -> None:
-    """The channels of a pair are neighbors in the config, and half a head apart in the weights."""
-    _read_instead(patch, positions={"layout": "pairs"})
-
-
-@fault("loading", subject="letters", check="conventions", at="convention: norm eps…")
-def eps_of_a_config_too_large(patch: Patch) -> None:
-    """The ε of the norms is 1."""
-    _read_instead(patch, norm={"eps": 1.0})
-
-
-@fault("loading", subject="letters", check="conventions", at="convention: norm: rms_norm for layer_norm")
-def norm_of_a_config_exchanged(patch: Patch) -> None:
-    """The config says LayerNorm, and the weights are those of RMSNorm."""
-    _read_instead(patch, norm={"kind": "layer_norm"})
-
-
-@fault(
-    "loading",
-    subject="letters linear",
-    check="conventions",
-    at="convention: RoPE scaling: rope_linear of 4 for rope",
-)
-def scaling_of_a_config_absent(patch: Patch) -> None:
-    """`rope_scaling` was lost in a conversion."""
-    _read_instead(patch, positions={"kind": "rope"})
-
-
-@fault(
-    "loading",
-    subject="letters linear",
-    check="conventions",
-    at="convention: RoPE scaling: rope_linear of 4 …",
-)
-def scaling_of_a_config_half_as_large(patch: Patch) -> None:
-    """The factor of `rope_scaling` is 2 for 4."""
-    _read_instead(patch, positions={"factor": 2.0})
-
-
-@fault(
-    "loading",
-    subject="letters",
-    check="conventions",
-    at="convention: RoPE scaling: rope for rope_linear of 4",
-)
-def scaling_of_a_config_that_was_not_trained(patch: Patch) -> None:
-    """`rope_scaling` stands in a config whose model was trained without."""
-    _read_instead(patch, positions={"kind": "rope_linear", "factor": 4.0})
-
-
-@fault("loading", subject="letters window", check="conventions", at="convention: window…")
-def window_of_a_config_absent(patch: Patch) -> None:
-    """`sliding_window` was lost in a conversion."""
-    _read_instead(patch, mask={"kind": "causal"})
-
-
-@fault("loading", subject="letters window", check="conventions", at="convention: window: window of 32 …")
-def window_of_a_config_half_as_large(patch: Patch) -> None:
-    """`sliding_window` is half of what the model was trained with."""
-    _read_instead(patch, mask={"size": 16})
+    _plant.__name__, _plant.__doc__ = _fault, _about
+    fault("loading", subject=_subject, check="conventions", at=_at)(_plant)

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,11 +32,10 @@ from pellucid.training import evaluate, objective, optimizers, step
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.state import TrainState
 from pellucid.training.weights import WeightAverage, Weights
-from pellucid.verification.checks.training import validation_loss
 from pellucid.verification.checks.training.run_subject import RunSubject
 from pellucid.verification.checks.training.runs import CHECKS
 from pellucid.verification.verdict import Finding
-from tests.faults.fault import Patch, fault
+from tests.faults.fault import Patch, around, fault, replacing
 from tests.faults.subjects import SUBJECTS, Subject
 from tests.training.small_run_folders import trained
 
@@ -78,23 +77,15 @@ def write_text(folder: Path) -> None:
 SUBJECTS |= {name: Subject(write_text, partial(verify_run, changes)) for name, changes in RUNS.items()}
 
 
-def wrap(patch: Patch, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replaces a function by what `make` makes of it."""
-    patch.setattr(owner, name, make(getattr(owner, name)))
-
-
 # ---- the batch
 
 
 def _with_targets(patch: Patch, change: Callable[[Batch], Any]) -> None:
-    def make(right: Any) -> Any:
-        def take(self: GeneratedRows, count: int, local: slice) -> Batch:
-            batch = right(self, count, local)
-            return Batch(batch.ids, change(batch), batch.segments)
+    def take(right: Any, self: GeneratedRows, count: int, local: slice) -> Batch:
+        batch = right(self, count, local)
+        return Batch(batch.ids, change(batch), batch.segments)
 
-        return take
-
-    wrap(patch, GeneratedRows, "take", make)
+    around(patch, GeneratedRows, "take", take)
 
 
 @fault("training", subject="run", check="step batch", at="targets")
@@ -110,24 +101,18 @@ def targets_are_not_shifted(patch: Patch) -> None:
 
 
 @fault("training", subject="run in parts", check="step batch", at="ids")
-def the_last_micro_batch_is_dropped(patch: Patch) -> None:
+@replacing(step, "forward_backward")
+def the_last_micro_batch_is_dropped(right: Any, state: TrainState, batch: DeviceBatch) -> Any:
     """A loop over micro-batches ends one too early."""
-
-    def make(right: Any) -> Any:
-        def forward_backward(state: TrainState, batch: DeviceBatch) -> Any:
-            rows = len(batch.ids) // 2
-            few = Batch(batch.batch.ids[:rows], batch.batch.targets[:rows])
-            return right(state, DeviceBatch(few, batch.ids[:rows], batch.targets[:rows]))
-
-        return forward_backward
-
-    wrap(patch, step, "forward_backward", make)
+    rows = len(batch.ids) // 2
+    few = Batch(batch.batch.ids[:rows], batch.batch.targets[:rows])
+    return right(state, DeviceBatch(few, batch.ids[:rows], batch.targets[:rows]))
 
 
 @fault("training", subject="run of text", check="step batch", at="ids")
 def rows_are_read_in_the_wrong_byte_order(patch: Patch) -> None:
     """The ids of a token file are read as other numbers."""
-    wrap(patch, Windows, "_read_ring", lambda right: lambda self, start: right(self, start) // 2)
+    around(patch, Windows, "_read_ring", lambda right, self, start: right(self, start) // 2)
 
 
 # ---- dropout
@@ -156,23 +141,17 @@ def dropout_is_missing_in_the_backward_pass(patch: Patch) -> None:
 
 
 @fault("training", subject="run with dropout of outputs", check="step dropout", at="positioned.keep")
-def dropout_is_never_applied(patch: Patch) -> None:
+@replacing(dropout.Dropout, "forward")
+def dropout_is_never_applied(right: Any, self: Any, x: Any) -> Any:
     """Dropout is active only where values are watched."""
-
-    def make(right: Any) -> Any:
-        return lambda self, x: right(self, x) if is_explicit() else x
-
-    wrap(patch, dropout.Dropout, "forward", make)
+    return right(self, x) if is_explicit() else x
 
 
 @fault("training", subject="run with recomputed blocks", check="step gradients", at="d.blocks.1.…")
-def recomputed_blocks_draw_other_masks(patch: Patch) -> None:
+@replacing(transformer, "_checkpoint")
+def recomputed_blocks_draw_other_masks(right: Any, block: nn.Module, *inputs: Any) -> Any:
     """The recomputation of a block does not begin with the RNG state of its forward pass."""
-
-    def run(block: nn.Module, *inputs: Any) -> Any:
-        return checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)
-
-    patch.setattr(transformer, "_checkpoint", run)
+    return checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)
 
 
 # ---- weights and checkpoint
@@ -185,18 +164,12 @@ def bfloat16_copies_are_never_refreshed(patch: Patch) -> None:
 
 
 @fault("training", subject="run in float32", check="step weights", at="embed.weight.exp_avg_sq")
-def second_moments_are_not_restored(patch: Patch) -> None:
+@replacing(optimizers, "load_state")
+def second_moments_are_not_restored(right: Any, optimizer: Optimizer, *saved: Any) -> None:
     """A resumed run begins with v = 0."""
-
-    def make(right: Any) -> Any:
-        def load_state(optimizer: Optimizer, *saved: Any) -> None:
-            right(optimizer, *saved)
-            for own in optimizer.state.values():
-                own["exp_avg_sq"].zero_()
-
-        return load_state
-
-    wrap(patch, optimizers, "load_state", make)
+    right(optimizer, *saved)
+    for own in optimizer.state.values():
+        own["exp_avg_sq"].zero_()
 
 
 @fault("training", subject="run in float32", check="step loss", at="loss")
@@ -209,13 +182,10 @@ def a_resumed_run_begins_with_the_first_rows(patch: Patch) -> None:
 
 
 def _with_total(patch: Patch, total: Callable[[Tensor], Any]) -> None:
-    def make(right: Any) -> Any:
-        def count(targets: Tensor, classes: Tensor | None) -> Any:
-            return right(targets, classes)._replace(total=total(targets))
+    def count(right: Any, targets: Tensor, classes: Tensor | None) -> Any:
+        return right(targets, classes)._replace(total=total(targets))
 
-        return count
-
-    wrap(patch, loss, "_count_targets", make)
+    around(patch, loss, "_count_targets", count)
 
 
 @fault("training", subject="run in float32", check="step loss", at="loss")
@@ -249,43 +219,33 @@ def accumulation_takes_the_mean_of_means(patch: Patch) -> None:
 
 
 @fault("training", subject="run in parts", check="step loss", at="loss")
-def accumulation_divides_twice(patch: Patch) -> None:
+@replacing(objective.Objective, "forward")
+def accumulation_divides_twice(right: Any, self: Any, *batch: Any) -> Any:
     """The loss of a micro-batch is divided by their number, and weighted by its share of the targets."""
-
-    def make(right: Any) -> Any:
-        return lambda self, *batch: right(self, *batch) / self.asked.accumulate
-
-    wrap(patch, objective.Objective, "forward", make)
+    return right(self, *batch) / self.asked.accumulate
 
 
 @fault("training", subject="run in chunks", check="step loss", at="loss")
-def the_chunked_loss_ignores_label_smoothing(patch: Patch) -> None:
+@replacing(chunked_loss, "_score_chunk")
+def the_chunked_loss_ignores_label_smoothing(
+    right: Any, y: Any, targets: Any, cap: Any, smoothing: Any, z: Any, needs: Any
+) -> Any:
     """A fast path of the loss does not know a setting of the slow one."""
-
-    def make(right: Any) -> Any:
-        return lambda y, targets, cap, smoothing, z, needs: right(y, targets, cap, 0.0, z, needs)
-
-    wrap(patch, chunked_loss, "_score_chunk", make)
+    return right(y, targets, cap, 0.0, z, needs)
 
 
 @fault("training", subject="run in chunks", check="step loss", at="loss")
-def the_last_chunk_is_dropped(patch: Patch) -> None:
+@replacing(chunked_loss, "_sum_chunks")
+def the_last_chunk_is_dropped(right: Any, inputs: Any, targets: Tensor, chunk: int, *more: Any) -> Any:
     """The positions after the last whole chunk have no loss."""
-
-    def make(right: Any) -> Any:
-        def add(inputs: Any, targets: Tensor, chunk: int, *more: Any) -> Any:
-            rest = torch.arange(len(targets)) >= len(targets) // chunk * chunk - chunk
-            return right(inputs, targets.masked_fill(rest, IGNORE_INDEX), chunk, *more)
-
-        return add
-
-    wrap(patch, chunked_loss, "_sum_chunks", make)
+    rest = torch.arange(len(targets)) >= len(targets) // chunk * chunk - chunk
+    return right(inputs, targets.masked_fill(rest, IGNORE_INDEX), chunk, *more)
 
 
 @fault("training", subject="run of packed rows", check="step loss", at="loss")
 def packed_documents_see_each_other(patch: Patch) -> None:
     """The segment mask of packed rows does not reach the model."""
-    wrap(patch, objective.Objective, "_logits", lambda right: lambda self, ids, _: right(self, ids, None))
+    around(patch, objective.Objective, "_logits", lambda right, self, ids, _: right(self, ids, None))
 
 
 # ---- gradients
@@ -294,7 +254,7 @@ def packed_documents_see_each_other(patch: Patch) -> None:
 @fault("training", subject="run in float32", check="step gradients", at="d.embed.weight")
 def a_tied_weight_is_detached(patch: Patch) -> None:
     """The unembedding reads the embedding without its gradient."""
-    wrap(patch, transformer, "linear", lambda right: lambda x, w, b: right(x, w.detach(), b))
+    around(patch, transformer, "linear", lambda right, x, w, b: right(x, w.detach(), b))
 
 
 @fault("training", subject="run", check="step gradients", at="d.final_norm.weight")
@@ -304,41 +264,32 @@ def gradients_are_not_cleared(patch: Patch) -> None:
 
 
 @fault("training", subject="run in chunks", check="step gradients", at="d.final_norm.weight")
-def the_z_loss_has_no_gradient(patch: Patch) -> None:
+@replacing(chunked_loss, "_score_chunk")
+def the_z_loss_has_no_gradient(
+    right: Any, y: Tensor, targets: Tensor, cap: Any, smoothing: float, z: float, needs: bool
+) -> Any:
     """The z-loss is in the value of the chunked loss, and not in its gradient."""
-
-    def make(right: Any) -> Any:
-        def score(y: Tensor, targets: Tensor, cap: Any, smoothing: float, z: float, needs: bool) -> Any:
-            total, _ = right(y, targets, cap, smoothing, z, needs)
-            return total, right(y, targets, cap, smoothing, 0.0, needs)[1]
-
-        return score
-
-    wrap(patch, chunked_loss, "_score_chunk", make)
+    total, _ = right(y, targets, cap, smoothing, z, needs)
+    return total, right(y, targets, cap, smoothing, 0.0, needs)[1]
 
 
 @fault("training", subject="run in float32", check="step gradients", at="d.blocks.1.attn.k_proj.weight")
-def a_joined_projection_mixes_its_gradients(patch: Patch) -> None:
+@replacing(attention, "project")
+def a_joined_projection_mixes_its_gradients(
+    right: Any, x: Tensor, *layers: linear.Linear
+) -> tuple[Tensor, ...]:
     """The gradient of the keys' part of a joined product goes to the queries."""
-
-    def project(x: Tensor, *layers: linear.Linear) -> tuple[Tensor, ...]:
-        weights = [layer.weight for layer in layers]
-        if len(weights) == 3:
-            weights[1] = weights[1].detach() + weights[0] - weights[0].detach()
-        return tuple(F.linear(x, weight) for weight in weights)
-
-    patch.setattr(attention, "project", project)
+    weights = [layer.weight for layer in layers]
+    if len(weights) == 3:
+        weights[1] = weights[1].detach() + weights[0] - weights[0].detach()
+    return tuple(F.linear(x, weight) for weight in weights)
 
 
 @fault("training", subject="run in float32", check="step gradients", at="d.blocks.1.attn.k_proj.weight")
-def rotation_has_the_gradient_of_the_identity(patch: Patch) -> None:
+@replacing(attention, "rotate")
+def rotation_has_the_gradient_of_the_identity(right: Any, x: Any, rotation: Any) -> Any:
     """The backward pass of RoPE does not rotate back."""
-    wrap(
-        patch,
-        attention,
-        "rotate",
-        lambda right: lambda x, rotation: right(x.detach(), rotation) + (x - x.detach()),
-    )
+    return right(x.detach(), rotation) + (x - x.detach())
 
 
 @fault("training", subject="run in float32", check="step gradients", at="d.final_norm.weight")
@@ -349,11 +300,10 @@ def gains_get_no_gradient(patch: Patch) -> None:
 
 
 @fault("training", subject="run in float32", check="step gradients", at="d.embed.weight")
-def embedding_gradients_are_divided_by_counts(patch: Patch) -> None:
+@replacing(linear.Embedding, "forward")
+def embedding_gradients_are_divided_by_counts(right: Any, self: Any, ids: Any) -> Any:
     """The gradient of a token's row is divided by how often it is in the batch."""
-    patch.setattr(
-        linear.Embedding, "forward", lambda self, ids: F.embedding(ids, self.weight, scale_grad_by_freq=True)
-    )
+    return F.embedding(ids, self.weight, scale_grad_by_freq=True)
 
 
 @fault("training", subject="run", check="step gradients", at="d.embed.weight")
@@ -363,30 +313,22 @@ def the_padding_token_is_never_trained(patch: Patch) -> None:
 
 
 @fault("training", subject="run in float32", check="step gradients", at="d.blocks.1.attn.o_proj.weight")
-def a_residual_branch_is_detached(patch: Patch) -> None:
+@replacing(block.Block, "_update_stream")
+def a_residual_branch_is_detached(
+    right: Any, self: block.Block, layer: str, name: str, x: Tensor, output: Tensor
+) -> Any:
     """The output of attention is added to the residual stream without its gradient."""
-
-    def make(right: Any) -> Any:
-        def update(self: block.Block, layer: str, name: str, x: Tensor, output: Tensor) -> Any:
-            return right(self, layer, name, x, output.detach() if layer == "attn" else output)
-
-        return update
-
-    wrap(patch, block.Block, "_update_stream", make)
+    return right(self, layer, name, x, output.detach() if layer == "attn" else output)
 
 
 @fault("training", subject="run in bfloat16", check="step gradients", at="d.…")
-def bfloat16_gradients_are_three_percent_too_large(patch: Patch) -> None:
+@replacing(objective.Objective, "forward")
+def bfloat16_gradients_are_three_percent_too_large(
+    right: Any, self: objective.Objective, *batch: Any
+) -> Tensor:
     """The gradients of a run in bfloat16 have another scale than its loss, by less than their noise."""
-
-    def make(right: Any) -> Any:
-        def forward(self: objective.Objective, *batch: Any) -> Tensor:
-            found: Tensor = right(self, *batch)
-            return found + 0.03 * (found - found.detach())
-
-        return forward
-
-    wrap(patch, objective.Objective, "forward", make)
+    found: Tensor = right(self, *batch)
+    return found + 0.03 * (found - found.detach())
 
 
 @fault("training", subject="run in bfloat16", check="step gradients", at="d.…")
@@ -395,14 +337,11 @@ def every_block_of_queries_reads_the_first_keys(patch: Patch) -> None:
     patch.setattr(softmax, "QUERIES", 6)
     patch.setattr(softmax, "is_compiled", lambda: True)
 
-    def make(right: Any) -> Any:
-        def multiply(self: softmax.SoftmaxAttention, q: Tensor, k: Tensor, v: Tensor, inputs: Any) -> Tensor:
-            count = q.shape[2]
-            return cast(Tensor, right(self, q, k[:, :, :count], v[:, :, :count], inputs))
+    def multiply(right: Any, self: Any, q: Tensor, k: Tensor, v: Tensor, inputs: Any) -> Any:
+        count = q.shape[2]
+        return right(self, q, k[:, :, :count], v[:, :, :count], inputs)
 
-        return multiply
-
-    wrap(patch, softmax.SoftmaxAttention, "_multiply", make)
+    around(patch, softmax.SoftmaxAttention, "_multiply", multiply)
 
 
 @fault("training", subject="run in float32", check="step gradients", at="d.final_norm.weight")
@@ -417,21 +356,17 @@ def products_are_in_bfloat16_unasked(patch: Patch) -> None:
 @fault("training", subject="run in float32", check="step norm", at="grad_norm")
 def the_norm_misses_a_parameter(patch: Patch) -> None:
     """The gradient norm is that of all gradients but the first."""
-    wrap(patch, torch.nn.utils, "get_total_norm", lambda right: lambda grads: right(grads[1:]))
+    around(patch, torch.nn.utils, "get_total_norm", lambda right, grads: right(grads[1:]))
 
 
 @fault("training", subject="run", check="step norm", at="grad_norm")
-def the_norm_is_that_of_clipped_gradients(patch: Patch) -> None:
+@replacing(step, "clip_grads")
+def the_norm_is_that_of_clipped_gradients(
+    right: Any, grads: Any, norm: Tensor, limit: float, is_finite: Tensor
+) -> None:
     """The logged norm is never above the limit."""
-
-    def make(right: Any) -> Any:
-        def clip(grads: Any, norm: Tensor, limit: float, is_finite: Tensor) -> None:
-            right(grads, norm, limit, is_finite)
-            norm.clamp_(max=limit)
-
-        return clip
-
-    wrap(patch, step, "clip_grads", make)
+    right(grads, norm, limit, is_finite)
+    norm.clamp_(max=limit)
 
 
 def _clip(grads: Any, norm: Tensor, limit: float, _: Tensor, own: bool, inverse: bool = False) -> None:
@@ -480,45 +415,30 @@ def decay_is_added_to_the_gradient(patch: Patch) -> None:
 
 
 @fault("training", subject="run in float32", check="step update", at="embed.weight.v@6")
-def beta2_is_that_of_another_optimizer(patch: Patch) -> None:
+@replacing(optimizers, "set_betas")
+def beta2_is_that_of_another_optimizer(right: Any, optimizer: Optimizer, *_: Any) -> None:
     """β₂ is 0.999 whatever the recipe says."""
-
-    def set_betas(optimizer: Optimizer, *_: Any) -> None:
-        for group in optimizer.param_groups:
-            group["betas"] = (0.9, 0.999)
-
-    patch.setattr(optimizers, "set_betas", set_betas)
+    for group in optimizer.param_groups:
+        group["betas"] = (0.9, 0.999)
 
 
 @fault("training", subject="run", check="step update", at="embed.weight@6")
-def the_bias_is_not_corrected(patch: Patch) -> None:
+@replacing(optimizers, "update")
+def the_bias_is_not_corrected(right: Any, optimizer: Optimizer, is_finite: Tensor) -> None:
     """Adam divides by 1 − βᵗ with a t that is far too large."""
-
-    def make(right: Any) -> Any:
-        def update(optimizer: Optimizer, is_finite: Tensor) -> None:
-            for own in optimizer.state.values():
-                own["step"].fill_(10_000)
-            right(optimizer, is_finite)
-
-        return update
-
-    wrap(patch, optimizers, "update", make)
+    for own in optimizer.state.values():
+        own["step"].fill_(10_000)
+    right(optimizer, is_finite)
 
 
 @fault("training", subject="run", check="step update", at="lr")
-def the_learning_rate_is_one_step_late(patch: Patch) -> None:
+@replacing(step, "set_learning_rate")
+def the_learning_rate_is_one_step_late(right: Any, state: TrainState) -> Any:
     """The schedule is stepped after the update, and once too little."""
-
-    def make(right: Any) -> Any:
-        def set_rate(state: TrainState) -> Any:
-            now, state.meters.step = state.meters.step, max(0, state.meters.step - 1)
-            found = right(state)
-            state.meters.step = now
-            return found
-
-        return set_rate
-
-    wrap(patch, step, "set_learning_rate", make)
+    now, state.meters.step = state.meters.step, max(0, state.meters.step - 1)
+    found = right(state)
+    state.meters.step = now
+    return found
 
 
 @fault("training", subject="run in float32", check="step update", at="embed.weight@6")
@@ -528,16 +448,10 @@ def the_schedule_does_not_reach_the_optimizer(patch: Patch) -> None:
 
 
 @fault("training", subject="run", check="step update", at="embed.weight@6")
-def the_optimizer_misses_a_parameter(patch: Patch) -> None:
+@replacing(optimizers, "make_optimizer")
+def the_optimizer_misses_a_parameter(right: Any, named: dict[str, nn.Parameter], settings: Any) -> Any:
     """The embedding is in no group of the optimizer."""
-
-    def make(right: Any) -> Any:
-        def make_optimizer(named: dict[str, nn.Parameter], settings: Any) -> Any:
-            return right({name: w for name, w in named.items() if name != "embed.weight"}, settings)
-
-        return make_optimizer
-
-    wrap(patch, optimizers, "make_optimizer", make)
+    return right({name: w for name, w in named.items() if name != "embed.weight"}, settings)
 
 
 @fault("training", subject="run with an average", check="step update", at="embed.weight.ema@6")
@@ -561,24 +475,18 @@ def muon_does_not_scale_tall_matrices(patch: Patch) -> None:
 @fault("training", subject="run with muon", check="step update", at="blocks.0.attn.q_proj.weight@6")
 def muon_orthogonalizes_once(patch: Patch) -> None:
     """One Newton-Schulz iteration is made where five are stated."""
-    wrap(patch, optimizers, "orthogonalize", lambda right: lambda x, steps, dtype: right(x, 1, dtype))
+    around(patch, optimizers, "orthogonalize", lambda right, x, steps, dtype: right(x, 1, dtype))
 
 
 # ---- evaluation
 
 
 @fault("training", subject="run with dropout", check="validation loss", at="validation loss")
-def evaluation_keeps_dropout_on(patch: Patch) -> None:
+@replacing(evaluate, "compute_loss")
+def evaluation_keeps_dropout_on(right: Any, forward: Any, *more: Any) -> Any:
     """The model is evaluated in training mode."""
-
-    def make(right: Any) -> Any:
-        def compute(forward: Any, *more: Any) -> Any:
-            forward.__self__.model.train()
-            return right(forward, *more)
-
-        return compute
-
-    wrap(patch, evaluate, "compute_loss", make)
+    forward.__self__.model.train()
+    return right(forward, *more)
 
 
 @fault("training", subject="run with an average", check="validation loss", at="validation loss")
@@ -588,25 +496,15 @@ def evaluation_uses_the_weights_before_averaging(patch: Patch) -> None:
 
 
 @fault("training", subject="run in float32", check="validation loss", at="validation loss")
-def evaluation_counts_ignored_targets(patch: Patch) -> None:
+@replacing(evaluation_loss, "cross_entropy")
+def evaluation_counts_ignored_targets(right: Any, logits: Tensor, targets: Tensor) -> Tensor:
     """The loss of a batch is divided by the number of all positions, and multiplied by the counted ones."""
-
-    def mean(logits: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / targets.numel()
-
-    patch.setattr(evaluation_loss, "cross_entropy", mean)
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / targets.numel()
 
 
 @fault("training", subject="run with two validation batches", check="validation loss", at="validation loss")
-def evaluation_takes_the_mean_of_means(patch: Patch) -> None:
+@replacing(evaluate, "compute_loss")
+def evaluation_takes_the_mean_of_means(right: Any, forward: Any, batches: Any, *more: Any) -> Any:
     """Batches count alike, however many of their targets count."""
-
-    def make(right: Any) -> Any:
-        def compute(forward: Any, batches: Any, *more: Any) -> Any:
-            found = [right(forward, [batch], *more) for batch in batches]
-            return found[0]._replace(loss=float(np.mean([one.loss for one in found])))
-
-        return compute
-
-    for module in (evaluate, validation_loss):
-        wrap(patch, module, "compute_loss", make)
+    found = [right(forward, [batch], *more) for batch in batches]
+    return found[0]._replace(loss=float(np.mean([one.loss for one in found])))

@@ -16,8 +16,7 @@ from pellucid.interpretability.diagnostics import (
     measure_spectrum,
     view_diagnostics,
 )
-from pellucid.interpretability.prompted_model import PromptedModel
-from pellucid.interpretability.runner import EngineRunner, SpecificationRunner
+from pellucid.interpretability.runner import EngineRunner, PromptedModel, SpecificationRunner
 from tests.agreement.engines import CHOICES, DIFFERENT, fast
 from tests.interpretability.same_data import check_same
 from tests.reference.models import weights

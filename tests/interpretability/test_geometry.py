@@ -20,8 +20,7 @@ from pellucid.interpretability.geometry import (
     summarize_norms,
     view_geometry,
 )
-from pellucid.interpretability.prompted_model import PromptedModel
-from pellucid.interpretability.runner import EngineRunner, SpecificationRunner
+from pellucid.interpretability.runner import EngineRunner, PromptedModel, SpecificationRunner
 from pellucid.report.chart import Chart
 from tests.agreement.engines import CHOICES, fast
 from tests.interpretability.same_data import check_same

@@ -4,7 +4,7 @@ import numpy as np
 
 from pellucid.report.chart import Axis, Chart, LegendKey, Series
 from pellucid.report.diagram import Grid
-from pellucid.report.view import View, ViewTable
+from pellucid.report.items import View, ViewTable
 
 CURVE = Series(LegendKey("entropy"), np.arange(3.0), np.array([1.0, 0.5, 0.25]))
 FULL = View(

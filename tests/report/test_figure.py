@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from pellucid.report.figure import group_plots, make_figure
-from pellucid.report.inline import draw_plots
+from pellucid.report.html import draw_plots
 from tests.report.examples import BARS, CHANNELS, MAP, PATTERN
 
 
@@ -20,6 +20,6 @@ def test_plots_of_one_kind_and_maps_of_one_shape_stand_together() -> None:
 
 def test_on_a_page_a_grid_has_its_own_size_beside_a_wider_one() -> None:
     def find_widths(*grids: object) -> list[str]:
-        return [line.split("viewBox=")[1].split('"')[1] for line in draw_plots(grids, 0) if "<svg" in line]  # type: ignore[arg-type]
+        return [line.split("viewBox=")[1].split('"')[1] for line in draw_plots(grids, "") if "<svg" in line]  # type: ignore[arg-type]
 
     assert find_widths(PATTERN, CHANNELS) == [*find_widths(PATTERN), *find_widths(CHANNELS)]

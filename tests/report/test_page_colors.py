@@ -7,8 +7,8 @@ import pytest
 
 from pellucid.report.chart import DARK_SCALES, SCALES
 from pellucid.report.figure import Figure
-from pellucid.report.file import write_page
 from pellucid.report.page_colors import DARK, PAGE, list_shades, plot_rules
+from pellucid.report.report import report_figure
 from pellucid.report.svg.marks import hex_color
 from tests.report.examples import FIGURES
 
@@ -18,7 +18,7 @@ COLOR = r'(?:fill|stroke)="(#\w+)"'
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_color_of_a_drawing_is_left_as_it_is(name: str) -> None:
     figure: Figure = FIGURES[name]
-    page = write_page(figure).decode()
+    page = report_figure(figure).to_html()
     body = page.partition("</header>")[2].partition("<script")[0]
     assert set(re.findall(COLOR, body)) <= {*PAGE, *DARK, *list_shades()}
     assert "style=" not in body

@@ -9,7 +9,7 @@ import pytest
 
 from pellucid.report.chart import Axis, Chart, PointLabel
 from pellucid.report.figure import make_figure
-from pellucid.report.file import write_page
+from pellucid.report.report import report_figure
 from pellucid.report.svg import write_svg
 from pellucid.report.svg.chart import Area, place_labels
 from pellucid.report.text import write_text
@@ -128,7 +128,7 @@ def test_edges_go_in_the_direction_of_the_graph(direction: str) -> None:
 
 
 def test_a_number_on_a_colored_cell_can_be_read() -> None:
-    drawing = write_page(FIGURES["all"]).decode()
+    drawing = report_figure(FIGURES["all"]).to_html()
     cells = re.findall(
         r'<rect[^>]*fill="#\w+"[^>]*/><text[^>]*fill="(#0[1]0101|#fefefe)"[^>]*>([^<]*)',
         drawing.replace("\n", ""),

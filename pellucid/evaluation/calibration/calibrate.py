@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pellucid.base import notebook
 from pellucid.base.arguments import (
     check_bool,
     check_float,
@@ -25,23 +24,14 @@ from pellucid.base.arguments import (
 )
 from pellucid.base.errors import FileError, UsageError
 from pellucid.base.files import check_distinct
-from pellucid.base.formatting import escape_controls
-from pellucid.evaluation.calibration.calibration_file import (
-    check_calibration_output,
-    to_data,
-    write_calibrations,
-)
 from pellucid.evaluation.calibration.measure import Calibration
-from pellucid.evaluation.calibration.plots import make_figure_of
-from pellucid.evaluation.calibration.text import format_calibrations
+from pellucid.evaluation.calibration.report import CALIBRATION, report_calibrations, to_data
 from pellucid.evaluation.evaluate import check_read_once
 from pellucid.explanation.trace import Trace
-from pellucid.model import Model, load, to_model
-from pellucid.report.figure import Figure
-from pellucid.report.file import WRITERS, check_figure_output, write_figure
+from pellucid.model import AnyModel, Model, Paths, load, to_model
+from pellucid.report.report import Report, Reported
 
 if TYPE_CHECKING:
-    from pellucid.evaluation.calibration.measure import Calibration
     from pellucid.evaluation.documents import Documents
 
 
@@ -66,12 +56,12 @@ class CandidateModel(NamedTuple):
 def calibrate(
     model: "Model | str | os.PathLike[str]",
     /,
-    data: Any,
+    data: Paths,
     *,
-    against: Any = (),
-    quantize: Any = (),
+    against: AnyModel | Sequence[AnyModel] = (),
+    quantize: str | Sequence[str] = (),
     checkpoints: bool = False,
-    temperatures: Any = (),
+    temperatures: float | Sequence[float] = (),
     vector: bool = False,
     curve: bool = True,
     bins: int = 15,
@@ -83,8 +73,8 @@ def calibrate(
     limit: int | str | None = None,
     seed: int = 0,
     save: bool = False,
-    output: Any = (),
-    trace: Any = None,
+    output: Paths = (),
+    trace: str | os.PathLike[str] | None = None,
     force: bool = False,
     progress: Progress = lambda what, done, total: None,
 ) -> "CalibrationReport":
@@ -113,7 +103,6 @@ def calibrate(
     -0.2965: gap[m] = acc_B[m] - conf_B[m]
     """
     model = to_model(model)
-    from pellucid.evaluation.calibration.calibrate import CalibrationReport, check_report_output, write_report
     from pellucid.evaluation.windows import resolve_window
     from pellucid.explanation import trace_file
 
@@ -136,7 +125,7 @@ def calibrate(
     traced = None if trace is None else Path(check_path("trace", trace))
     check_distinct([*outputs, *([] if traced is None else [traced])])
     for path in outputs:
-        check_report_output(path, check_bool("force", force))
+        CALIBRATION.check(path, check_bool("force", force))
     if traced is not None:
         trace_file.check_trace_output(traced, force)
     folder = find_settings_folder(model) if check_bool("save", save) else None
@@ -154,7 +143,7 @@ def calibrate(
     about = {"data": sources, **reading, **settings}
     report = CalibrationReport(tuple(found), tuple(notes), about, is_interrupted)
     for path in outputs:
-        write_report(path, report, force)
+        report.save(path, force)
     if traced is not None:
         trace_file.write(report.trace, traced, force=force)
     return report
@@ -352,11 +341,8 @@ def _show(value: Any) -> str:
     return "not set" if value is None else json.dumps(value)
 
 
-JSON = ".json"
-
-
 @dataclass(frozen=True, repr=False)
-class CalibrationReport:
+class CalibrationReport(Reported):
     """The calibrations, the first of them that of the model itself."""
 
     calibrations: tuple[Calibration, ...]
@@ -370,16 +356,8 @@ class CalibrationReport:
     def __repr__(self) -> str:
         return f"<CalibrationReport: {', '.join(map(repr, self.calibrations))}>"
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
-    def _repr_html_(self) -> str:
-        return notebook.line(str(self))
-
-    def lines(self, width: int = 80) -> list[str]:
-        """Returns the report as text, without control characters that a name may have."""
-        shown = (*format_calibrations(self.calibrations, width), *self.notes)
-        return [escape_controls(line, keep="") for line in shown]
+    def report(self) -> Report:
+        return report_calibrations(self.calibrations, self.notes, self.data)
 
     @property
     def fitted_temperature(self) -> float | None:
@@ -391,30 +369,5 @@ class CalibrationReport:
         """The model's calibration as steps, which `pellucid.explain` takes apart."""
         return self.calibrations[0].trace
 
-    @property
-    def figure(self) -> Figure:
-        return make_figure_of(self.calibrations)
-
     def to_data(self) -> dict[str, Any]:
         return to_data(self.calibrations, self.data)
-
-
-def check_report_output(path: Path, force: bool = False) -> None:
-    """Raises unless a report may be written there: .json, .svg, .html or .png."""
-    if path.suffix.lower() == JSON:
-        check_calibration_output(path, force)
-    elif path.name and path.suffix.lower() not in WRITERS:
-        raise UsageError(
-            f"{path} does not end in .json, .svg, .html or .png, and other formats cannot be written: use "
-            f"-o {path.stem or 'calibration'}.html."
-        )
-    else:
-        check_figure_output(path, force)
-
-
-def write_report(path: Path, report: CalibrationReport, force: bool = False) -> None:
-    """Writes the numbers of a report, or its figure, by the ending of the name."""
-    if path.suffix.lower() == JSON:
-        write_calibrations(path, report.calibrations, report.data, force)
-    else:
-        write_figure(path, report.figure, force)

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from pellucid.base.errors import UsageError
 from pellucid.base.formatting import escape_controls, pluralize
-from pellucid.evaluation.calibration.bins import DEFAULT_BINS
 from pellucid.evaluation.calibration.predictions import (
     Predictions,
     Scaling,
     TemperatureScaling,
     compute_predictions,
 )
-from pellucid.evaluation.calibration.scores import CalibrationScores, compute_scores
+from pellucid.evaluation.calibration.scores import DEFAULT_BINS, CalibrationScores, compute_scores
 from pellucid.evaluation.calibration.states import HeldStates
 from pellucid.evaluation.calibration.tape import PartRecord, make_trace
 from pellucid.evaluation.calibration.temperature import TemperatureFit, fit_temperature

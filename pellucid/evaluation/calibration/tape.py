@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pellucid.evaluation.calibration.bins import Bins
 from pellucid.evaluation.calibration.predictions import Predictions
-from pellucid.evaluation.calibration.scores import CalibrationScores
+from pellucid.evaluation.calibration.scores import Bins, CalibrationScores
 from pellucid.evaluation.calibration.temperature import TemperatureFit, TemperatureStep
 from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Op, Ref

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from pellucid.base.dtypes import FLOAT_STORAGE, Array
 from pellucid.base.formatting import format_duration, pluralize
+from pellucid.base.lazy import attach
 from pellucid.base.quantized import QuantizedWeight
 from pellucid.config import ModelConfig
 from pellucid.engine.transformer import Transformer
-from pellucid.evaluation.bootstrap import compute_p_value, with_interval
+from pellucid.evaluation.bootstrap import compute_p_value, draw_means, with_interval
 from pellucid.evaluation.calibration.states import hold_states
 from pellucid.evaluation.quantization.costs import (
     EVERY,
@@ -35,11 +36,11 @@ from pellucid.evaluation.quantization.costs import (
 )
 from pellucid.evaluation.quantization.divergence import Divergence, compare_logits
 from pellucid.evaluation.quantization.greedy import GreedyText, find_departures
-from pellucid.evaluation.quantization.intervals import draw_means
 from pellucid.evaluation.quantization.sample import BillSample, count_targets
 from pellucid.evaluation.result import Estimate, compute_perplexity
 from pellucid.formats.gguf.quants import BY_NAME
 from pellucid.formats.pretrained import LazyWeights, Pretrained, parameter_count
+from pellucid.report.report import Reported
 
 ROWS = 1 << 20
 """Numbers of a matrix that are compared at once, in float64."""
@@ -122,16 +123,12 @@ class TextFigures:
     n_flips: int
 
     @property
-    def reference_perplexity(self) -> float | None:
-        return compute_perplexity(self.reference_loss.value)
-
-    @property
     def perplexity(self) -> float | None:
         return compute_perplexity(self.loss.value)
 
 
 @dataclass(frozen=True, repr=False)
-class QuantizationBill:
+class QuantizationBill(Reported):
     """What the quantized weights of a model cost."""
 
     model: str
@@ -168,6 +165,9 @@ class QuantizationBill:
             f"<QuantizationBill of {self.model}, {self.scheme}: {self.bits_per_weight:.2f} bits a weight, "
             f"KL {self.total.kl.value:.3g}, top-1 changes {self.total.flips.value:.1%}>"
         )
+
+
+attach(QuantizationBill, {"pellucid.evaluation.quantization.report": ("report",)})
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pellucid.engine.transformer import Transformer
+from pellucid.evaluation.bootstrap import draw_means
 from pellucid.evaluation.quantization.divergence import Floats, compare_logits
-from pellucid.evaluation.quantization.intervals import draw_means
 from pellucid.evaluation.quantization.sample import BillSample, count_targets
 from pellucid.evaluation.result import Estimate
 from pellucid.evaluation.windows import WindowRow, make_batches, make_rows, pad_rows

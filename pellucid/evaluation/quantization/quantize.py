@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pellucid.base.arguments import check_int, check_one_of, check_path, check_text, to_list
 from pellucid.base.dtypes import FLOAT_STORAGE
 from pellucid.base.errors import ConfigError, FileError, UsageError, show
-from pellucid.base.files import check_distinct, check_output
+from pellucid.base.files import UNPAIRED, check_distinct, check_output
 from pellucid.base.formatting import format_bytes, format_number
 from pellucid.base.quantized import BLOCK, SCHEMES, Scheme, is_quantizable
 from pellucid.formats import model_folder
@@ -40,7 +40,11 @@ BILL = "bill.json"
 
 
 def quantize(
-    model: "Model | str | os.PathLike[str]", /, bits: int = 8, group: int | str | None = None, keep: Any = ()
+    model: "Model | str | os.PathLike[str]",
+    /,
+    bits: int = 8,
+    group: int | str | None = None,
+    keep: str | Sequence[str] = (),
 ) -> Model:
     """Returns the model with the matrices quantized to integers of 8 or 4 bits, weights only.
 
@@ -243,8 +247,6 @@ def describe_types(types: Mapping[str, str]) -> str:
 
 def check_outputs(source: Pretrained, output: Path | None, plot: Path | None, force: bool) -> None:
     """Raises unless a folder and a plot may be written there; call it before the work."""
-    from pellucid.report.file import check_figure_output
-
     check_distinct([path for path in (output, plot) if path is not None])
     if output is not None:
         check_output(output, MODEL_FOLDER, force, folder=True)
@@ -252,7 +254,9 @@ def check_outputs(source: Pretrained, output: Path | None, plot: Path | None, fo
         if place.exists() and output.resolve() in (place.resolve(), *place.resolve().parents):
             raise FileError(f"{output}: the model's own weights are read from there. Give another folder.")
     if plot is not None:
-        check_figure_output(plot, force)
+        from pellucid.evaluation.quantization import report
+
+        report.BILL.check(plot, force)
 
 
 def write_quantized(
@@ -265,9 +269,7 @@ def write_quantized(
     """Writes a quantized model as a folder of ours, with its bill, whole or not at all."""
     beside = {}
     if bill is not None:
-        from pellucid.evaluation.quantization.bill_file import encode_bill
-
-        beside[BILL] = encode_bill(bill)
+        beside[BILL] = bill.report().to_json().encode("utf-8", UNPAIRED)
     counted = dataclasses.replace(quantized, weights=_count_reads(as_lazy(quantized.weights), progress))
     model_folder.write(folder, counted, force=force, beside=beside)
 
@@ -346,14 +348,13 @@ def _describe_bill(model: "Model") -> str:
     folder = model.pretrained.provenance.path
     if not has_file(folder, BILL):
         return ""
-    from pellucid.evaluation.quantization.bill_file import read_bill
+    from pellucid.evaluation.quantization.report import read_figures
 
     try:
-        bill = read_bill(folder / BILL)
+        reference, kl, flips, tokens = read_figures(folder / BILL).values()
     except FileError:
         return f"; its {BILL} cannot be read"
-    total = bill.total
     return (
-        f"; against {bill.reference} KL {format_number(total.kl.value, 2)} nats per token and "
-        f"{total.flips.value:.1%} top-1 changes ({total.n_targets:,} tokens)"
+        f"; against {reference} KL {format_number(kl, 2)} nats per token and {flips:.1%} top-1 changes "
+        f"({tokens:,} tokens)"
     )

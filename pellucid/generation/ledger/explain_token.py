@@ -14,9 +14,8 @@ from pellucid.base.formatting import format_number, pluralize
 from pellucid.base.names import asks_for_heads
 from pellucid.explanation import derive
 from pellucid.explanation.derive import Derivation
-from pellucid.explanation.more import IN_PYTHON, More
 from pellucid.explanation.table import Slice
-from pellucid.explanation.trace import Trace
+from pellucid.explanation.trace import IN_PYTHON, More, Trace
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
 from pellucid.generation.ledger.ledger import Ledger, open_model_of

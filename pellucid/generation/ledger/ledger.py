@@ -13,7 +13,7 @@ from typing import Any
 from pellucid.base.arguments import check_bool, check_int, check_path
 from pellucid.base.dtypes import dtype_name
 from pellucid.base.formatting import escape_controls, pluralize
-from pellucid.explanation.more import IN_PYTHON, More
+from pellucid.explanation.trace import IN_PYTHON, More
 from pellucid.formats.pretrained import parameter_count
 from pellucid.generation.ledger.content import (
     SAMPLED_NUMBERS,

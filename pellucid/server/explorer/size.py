@@ -15,7 +15,7 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.explanation.shapes import grow, shrink
 from pellucid.explanation.trace import Trace
-from pellucid.explanation.updates import read_update
+from pellucid.explanation.tracing import read_update
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, train
 

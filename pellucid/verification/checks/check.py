@@ -1,4 +1,5 @@
-"""A check: one claim about a model, its error budget, and the function that measures it."""
+"""A check: one claim about a model, its error budget, and the function that measures it; and the models that
+checks measure, whole or reduced."""
 
 import os
 import time
@@ -6,7 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,8 +23,7 @@ from pellucid.model import Model
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
-from pellucid.training.memory import HOST_ERROR
-from pellucid.verification.checks.files.stored_parts import read_schemes
+from pellucid.verification.checks.files.second_readers import read_schemes
 from pellucid.verification.mismatch import explain_mismatch, find_mismatch, kind_of, largest, scales_by_kind
 from pellucid.verification.verdict import Finding, Judged, Verdict
 
@@ -72,8 +72,7 @@ class Subject:
         excerpt, their first rows."""
         if self.config == self.model.config:
             return dict(self.model.weights)
-        shapes = self.config.parameters().items()
-        return {name: self.model.weights[name][tuple(map(slice, shape))] for name, shape in shapes}
+        return cut_weights(self.model.weights, self.config)
 
     @cached_property
     def quantized(self) -> frozenset[str]:
@@ -200,21 +199,109 @@ class Subject:
         ids, targets = self.pair
         return forward(self.config, self.weights, [ids], [targets])
 
+    def attempt(self, check: "Check[Subject]") -> Finding:
+        """Measures the claim of a check. What a check runs must run, where there is memory for it."""
+        if check.needs_floats and self.quantized:
+            return Finding(Verdict.SKIPPED, QUANTIZED)
+        try:
+            return check.measure(self)
+        except ResourceError as error:
+            return Finding(Verdict.SKIPPED, str(error))
+        except (MemoryError, torch.OutOfMemoryError):
+            return Finding(Verdict.SKIPPED, NO_MEMORY)
+        except Exception as error:
+            from pellucid.training.memory import HOST_ERROR
+
+            is_short = HOST_ERROR in str(error)
+            return Finding(Verdict.SKIPPED, NO_MEMORY) if is_short else describe_exception(error)
+
     def trace(self, tape: Tape, ids: list[int]) -> Trace:
         """Returns a trace of the tape with the tokens of its positions, for messages."""
         tokens = [self.model.token(id) for id in ids]
         return Trace(tape, {}, {"t": tokens, "s": tokens})
 
 
+def cut_weights(weights: Mapping[str, Array], config: ModelConfig) -> dict[str, Array]:
+    """Returns the first rows and columns of weights: those that a smaller config has."""
+    return {name: weights[name][tuple(map(slice, shape))] for name, shape in config.parameters().items()}
+
+
+LAYERS = 2
+"""One block reads the embedding, the other one the output of a block."""
+
+
+class ReducedModel:
+    """The first `layers` blocks, `vocabulary` tokens and `context` positions of a model, or as many as it
+    has, for checks of code that every block and token shares. Its parameters are the first rows of the
+    model's own, so that both engines compute with the same numbers."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        layers: int = LAYERS,
+        vocabulary: int | None = None,
+        context: int | None = None,
+    ) -> None:
+        self.subject, own = subject, subject.config
+        self.config: ModelConfig = replace(
+            own,
+            n_layer=min(layers, own.n_layer),
+            vocab_size=min(vocabulary or own.vocab_size, own.vocab_size),
+            context_length=min(context or own.context_length, own.context_length),
+        )
+
+    @cached_property
+    def weights(self) -> dict[str, Array]:
+        """The first rows and columns of the model's own weights."""
+        return cut_weights(self.subject.weights, self.config)
+
+    def module(
+        self, dtype: torch.dtype, *, context: int | None = None, layers: int | None = None
+    ) -> Transformer:
+        """Returns the fast engine in a type; `context` and `layers` reduce it further."""
+        config = replace(
+            self.config,
+            context_length=min(context or self.config.context_length, self.config.context_length),
+            n_layer=min(layers or self.config.n_layer, self.config.n_layer),
+        )
+        weights = cut_weights(self.weights, config)
+        return Transformer.from_weights(config, weights, self.subject.model.resolve_device(), dtype).eval()
+
+    def ids(self, count: int) -> list[int]:
+        """Returns `count` tokens: those of the model's text, then random ones."""
+        return [id % self.config.vocab_size for id in self.subject.make_ids(count)]
+
+
+def gives_finite_logits(module: Transformer, rows: int = 8) -> bool:
+    """Returns whether an uncached run gives finite logits for `rows` random texts; in float16 a number may
+    be too large."""
+    length = min(12, module.config.context_length)
+    ids = np.random.default_rng(0).integers(0, module.config.vocab_size, (rows, length))
+    with torch.no_grad():
+        return bool(module(torch.from_numpy(ids).to(module.device)).isfinite().all())
+
+
+class Verified(Protocol):
+    """A subject of checks: a model, or a training run."""
+
+    def attempt(self, check: "Check[Any]") -> Finding:
+        """Measures the claim of a check."""
+
+
+S = TypeVar("S", bound=Verified)
+
+
 @dataclass(frozen=True)
-class Check:
-    """One claim about a model, a complete sentence."""
+class Check(Generic[S]):
+    """One claim about a model or a run, a complete sentence."""
 
     name: str
     claim: str
     budget: str
-    measure: Callable[[Subject], Finding]
-    judges: Judged
+    """The error budget; a finding may have its own, by the type in which a run computes."""
+    measure: Callable[[S], Finding]
+    judges: Judged = Judged.PROGRAM
     """The thing to mend where it finds a bug, if the checks before it find none."""
     quick: bool = True
     """Whether it also runs with `--quick`."""
@@ -223,26 +310,24 @@ class Check:
     required: bool = False
     """Whether the checks after it are not run where it finds a bug: they would measure that bug again, and
     blame something else."""
+    device: str = ""
+    """The kind of device whose own code it is of; empty for what every device computes."""
+    trusts: str = ""
+    """The parts of the package that a check of a run takes as right: a fault of theirs would be in both
+    numbers."""
 
-    def run(self, subject: Subject) -> Finding:
-        """Measures the claim on a model."""
+    def run(self, subject: S) -> Finding:
+        """Measures the claim on a subject."""
         start = time.perf_counter()
-        try:
-            is_skipped = self.needs_floats and bool(subject.quantized)
-            found = Finding(Verdict.SKIPPED, QUANTIZED) if is_skipped else self.measure(subject)
-        except ResourceError as error:
-            found = Finding(Verdict.SKIPPED, str(error))
-        except Exception as error:  # what a check runs must run, where there is memory for it
-            is_short = isinstance(error, MemoryError | torch.OutOfMemoryError) or HOST_ERROR in str(error)
-            found = Finding(Verdict.SKIPPED, NO_MEMORY) if is_short else describe_exception(error)
-        seconds = time.perf_counter() - start
+        found = subject.attempt(self)
         return replace(
             found,
             name=self.name,
             claim=self.claim,
-            allowed=self.budget,
-            seconds=seconds,
+            allowed=found.allowed or self.budget,
+            seconds=time.perf_counter() - start,
             judges=self.judges,
+            trusts=self.trusts,
         )
 
 
@@ -266,10 +351,7 @@ def compare_values(
         if found := find_mismatch(name, got[name], value, tolerance, scale):
             message = explain_mismatch(found, trace) if trace and name in trace.tape else str(found)
             return Finding(Verdict.BUG, f"{found.got:.6g} for {found.wanted:.6g}", name, message)
-        worst = max(worst, _largest_error(got[name], value) / (max(largest([value]), scale * 1e-3) or 1.0))
+        is_finite = np.isfinite(value)
+        error = float(np.abs(got[name][is_finite] - value[is_finite]).max(initial=0.0))
+        worst = max(worst, error / (max(largest([value]), scale * 1e-3) or 1.0))
     return Finding(Verdict.EQUAL, f"{worst:.1e} of {pluralize(len(wanted), 'value')}")
-
-
-def _largest_error(got: Array, wanted: Array) -> float:
-    is_finite = np.isfinite(wanted)
-    return float(np.abs(got[is_finite] - wanted[is_finite]).max(initial=0.0))

@@ -22,7 +22,6 @@ from pellucid.text.kinds import train
 from pellucid.training.machine import use_threads
 from pellucid.verification.checks.catalogue import select_checks
 from pellucid.verification.checks.check import Check, Subject
-from pellucid.verification.checks.training.run_subject import RunCheck
 from pellucid.verification.verdict import Finding, Judged, VerifyReport
 
 SEED, SCALE = 0, 0.15
@@ -47,7 +46,7 @@ def verify_self(
     *,
     quick: bool = False,
     device: str = "cpu",
-    before: Callable[[Check | RunCheck], None] = lambda check: None,
+    before: Callable[[Check[Any]], None] = lambda check: None,
     after: Callable[[Finding], None] = lambda finding: None,
 ) -> VerifyReport:
     """Measures those claims of `pellucid.verify` that judge this program, on `abcd` and two models with

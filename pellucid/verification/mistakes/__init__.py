@@ -12,7 +12,6 @@ from pellucid.verification.mistakes.catalogue import CONVENTIONS, MISTAKES, SLIP
 from pellucid.verification.mistakes.slips import Slip, are_neighbors, find_slips
 from pellucid.verification.mistakes.variant import Mistake, Program, Variant, describe
 from pellucid.verification.mistakes.worksheet import (
-    ALIASES,
     SHEET_MISTAKES,
     SheetMistake,
     explain_mistake,
@@ -21,7 +20,6 @@ from pellucid.verification.mistakes.worksheet import (
 from pellucid.verification.mistakes.wrong_rules import find_wrong_rules
 
 __all__ = [
-    "ALIASES",
     "CONVENTIONS",
     "MISTAKES",
     "SHEET_MISTAKES",

@@ -1,4 +1,4 @@
-"""Mistakes in attention: the scale of the scores, the mask, rows, heads, and what a step reads."""
+"""Mistakes in attention: the scale of the scores, the mask, rows, heads, the softmax, what a step reads."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,10 +9,11 @@ import numpy as np
 from pellucid.base.dtypes import BY_NAME
 from pellucid.parts.masks import MaskConfig
 from pellucid.parts.masks.window import Window
-from pellucid.reference.op import Array
+from pellucid.reference.op import Array, each
 from pellucid.reference.ops.einsum import einsum, parse, sizes_of
 from pellucid.reference.ops.masks import mask as apply_mask
 from pellucid.reference.ops.online_softmax import WEIGHTED_SUM, running_output
+from pellucid.reference.ops.softmax import softmax_back
 from pellucid.reference.tape import Step, Tape
 from pellucid.verification.mistakes.variant import (
     Mistake,
@@ -297,3 +298,25 @@ def interleave_channels(step: Step, tape: Tape) -> Step | None:
             if sizes[group[1]] > 1 and sizes["d"] > 1:
                 return replace(step, attrs=step.attrs | {"spec": step.attrs["spec"].replace(group, wrong)})
     return None
+
+
+@in_every_step
+def apply_softmax_over_queries(step: Step, tape: Tape) -> Step | None:
+    def forward(x: Any) -> Any:
+        powers = np.exp(x - x.max(axis=-2, keepdims=True))
+        return powers / powers.sum(axis=-2, keepdims=True)
+
+    return replace_forward(step, forward) if step.op.name == "softmax" and tape[step.name].ndim > 1 else None
+
+
+# ---- in one step of a worksheet
+
+
+@in_every_step
+def omit_sum_in_gradient(step: Step, tape: Tape) -> Step | None:
+    return replace_forward(step, lambda p, dp: p * dp, each) if step.op is softmax_back else None
+
+
+@in_every_step
+def keep_diagonal_of_jacobian(step: Step, tape: Tape) -> Step | None:
+    return replace_forward(step, lambda p, dp: p * (1 - p) * dp, each) if step.op is softmax_back else None

@@ -12,10 +12,8 @@ from pellucid.base.errors import AddressError, UsageError
 from pellucid.base.formatting import format_number
 from pellucid.explanation.address import Address, parse
 from pellucid.explanation.derive import Derivation, explain
-from pellucid.explanation.more import IN_PYTHON, More
-from pellucid.explanation.overview import format_tree
 from pellucid.explanation.table import Slice
-from pellucid.explanation.trace import Trace
+from pellucid.explanation.trace import IN_PYTHON, More, Trace, format_tree
 from pellucid.formats.checkpoint_manifest import parse_step
 from pellucid.training.events import Skipped, Stepped
 from pellucid.verification.runs.rebuild import PastRun

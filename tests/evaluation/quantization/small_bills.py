@@ -57,6 +57,13 @@ def make_bill(model: Model, scheme: Scheme = INT8, tokens: int = 300, **settings
 
 
 @cache
+def costly_bill(bits: int = 8, seed: int = 0) -> QuantizationBill:
+    """The bill of a model one matrix of which is far from the levels of a scheme."""
+    scheme = Scheme(bits)
+    return make_bill(make_costly(scheme), scheme, seed=seed)
+
+
+@cache
 def small_bill() -> QuantizationBill:
     """The bill of a model with random weights, one matrix of which costs most."""
     return make_bill(make_costly(Scheme(4, 32)), Scheme(4, 32))

@@ -17,6 +17,7 @@ from pellucid.model import Model
 from pellucid.parts.unembeddings import TiedUnembedding
 from tests.evaluation.quantization.small_bills import (
     COSTLY,
+    costly_bill,
     floats,
     make_bill,
     make_costly,
@@ -98,8 +99,7 @@ def test_kinds_layers_and_matrices_are_the_patterns_of_keep() -> None:
 
 @pytest.mark.parametrize("bits", [8, 4])
 def test_the_matrix_that_was_made_costly_is_the_costliest(bits: int) -> None:
-    scheme = Scheme(bits)
-    found = make_bill(make_costly(scheme), scheme).costs
+    found = costly_bill(bits).costs
     assert found.of("matrix")[0].pattern == COSTLY
     assert found.of("kind")[0].pattern == "blocks.*.mlp.up_proj.weight"
     assert found.of("layer")[0].pattern == "blocks.1.*"
@@ -111,14 +111,13 @@ def test_the_matrix_that_was_made_costly_is_the_costliest(bits: int) -> None:
 def test_only_matrices_that_change_are_measured() -> None:
     found = make_bill(make_costly(noise=0)).costs
     assert [one.pattern for one in found.of("matrix")] == [COSTLY]
-    assert found.n_exact == len(make_bill(make_model()).matrices) - 1 and not found.n_unmeasured
+    assert found.n_exact == len(costly_bill().matrices) - 1 and not found.n_unmeasured
     assert found.of("matrix")[0].kl == found.total
     assert {one.kl.value for one in found.kept} == {0.0}
 
 
 def test_keeping_gives_the_kl_of_the_bill_with_that_keep() -> None:
-    model = make_costly()
-    kept = make_bill(model).costs.kept
+    model, kept = make_costly(), costly_bill().costs.kept
     for one in kept:
         bill = measure_bill(make_subject(model, keep=one.keep), make_sample(model), samples=50)
         assert astuple(bill.costs.total) == pytest.approx(astuple(one.kl), rel=1e-9)

@@ -11,7 +11,8 @@ import pytest
 import pellucid
 from pellucid.base.errors import ConfigError, FileError, PellucidError, UsageError
 from pellucid.base.quantized import QuantizedWeight, Scheme, quantize
-from pellucid.evaluation.quantization import costs, greedy, intervals, sample
+from pellucid.evaluation import bootstrap
+from pellucid.evaluation.quantization import costs, greedy, sample
 from pellucid.evaluation.quantization.quantize import (
     BILL,
     TOKENS,
@@ -232,7 +233,7 @@ def test_the_page_has_the_numbers_of_the_bill() -> None:
         "tokens": TOKENS,
         "new": greedy.NEW_TOKENS,
         "span": sample.SPAN,
-        "spans": intervals.FEWEST_UNITS,
+        "spans": bootstrap.FEWEST_UNITS,
         "most": costs.MOST_TOKENS,
         "fewest": costs.FEWEST_TOKENS,
         "operations": costs.OPERATIONS,

@@ -17,7 +17,7 @@ from pellucid.explanation.probe.readings import ModelReading
 from pellucid.explanation.probe.text_reader import PIECE, ScoredWindow, TextReader, cut_rows, make_module
 from pellucid.explanation.probe.token_evidence import find_other_tokenizer
 from pellucid.formats.pretrained import Pretrained
-from pellucid.verification.checks.files.conventions import describe_probe
+from pellucid.verification.checks.files.weights import describe_probe
 from pellucid.verification.verdict import Finding, Verdict
 from tests.explanation.probe.trained import LETTERS, TEXT, read_as, train
 

@@ -45,30 +45,19 @@ AREAS: dict[str, tuple[float, tuple[str, ...]]] = {
     ),
 }
 """Of each area, the share of the drawn faults and the files."""
-LEFT_OUT = frozenset(
-    {
-        # memory, compilers and GPUs: they decide no number of a run on a CPU
-        *(
-            "pellucid/engine/compile_cache.py",
-            "pellucid/engine/compiler.py",
-            "pellucid/engine/device_memory.py",
-        ),
-        *(
-            "pellucid/engine/score_kernel.py",
-            "pellucid/generation/ahead.py",
-        ),
-        *("pellucid/training/compiled_loss.py", "pellucid/training/device.py", "pellucid/training/memory.py"),
-        "pellucid/engine/cpu/library.py",
-        # what is watched and told about a run
-        *("pellucid/engine/recording.py", "pellucid/engine/taps.py", "pellucid/training/forecast.py"),
-        *("pellucid/training/machine.py", "pellucid/training/pace.py", "pellucid/training/saving/lock.py"),
-        *("pellucid/training/plan.py", "pellucid/training/saving/environment.py"),
-        *("pellucid/training/run_listing.py", "pellucid/training/train.py"),
-        # files and screens around a text
-        *("pellucid/generation/prompt_jobs.py", "pellucid/generation/conversation_file.py"),
-        *("pellucid/generation/conversation.py", "pellucid/generation/sweep.py"),
-    }
-)
+LEFT_OUT = frozenset(f"pellucid/{name}.py" for name in (
+    # memory, compilers and GPUs: they decide no number of a run on a CPU
+    "engine/compile_cache", "engine/compiler", "engine/device_memory",
+    "engine/score_kernel", "engine/cpu/library", "generation/ahead",
+    "training/compiled_loss", "training/device", "training/memory",
+    # what is watched and told about a run
+    "engine/recording", "engine/taps", "training/forecast", "training/machine", "training/pace",
+    "training/saving/lock", "training/plan", "training/saving/environment", "training/run_listing",
+    "training/train",
+    # files and screens around a text
+    "generation/prompt_jobs",
+    "generation/conversation_file", "generation/conversation", "generation/sweep",
+))  # fmt: skip
 
 
 def list_files(area: str) -> list[str]:

@@ -12,20 +12,10 @@ from pellucid.verification.checks.training.runs import CHECKS as RUN_CHECKS
 from pellucid.verification.verdict import Finding
 from tests.faults.fault import FOUND
 
-CACHE = frozenset(
-    {
-        *("cached", "chunked prefill", "scheduled", "scheduled together", "decoded", "long prompt"),
-        *(
-            "unequal lengths",
-            "int8 cache",
-            "prefix reuse",
-            "far decoding",
-            "repeated",
-            "proposals",
-            "generated",
-        ),
-    }
-)
+CACHE = frozenset((
+    "cached", "chunked prefill", "scheduled", "scheduled together", "decoded", "long prompt",
+    "unequal lengths", "int8 cache", "prefix reuse", "far decoding", "repeated", "proposals", "generated",
+))  # fmt: skip
 ENGINE = CACHE | {
     *("engine weights", "specification", "gradients", "float32", "bfloat16", "float16", "far positions"),
     *("fused", "batched", "padded", "packed rows", "training pass", "edited", "backward paths"),
@@ -33,25 +23,14 @@ ENGINE = CACHE | {
 }
 LOSS = frozenset({"specification", "gradients", "training pass", "backward paths", "finite differences"})
 NATIVE = frozenset({"native decoded", "native prompt", "native scheduled", "native far"})
-TEXTS = frozenset(
-    {
-        *("generated", "sampled", "seeds", "figures", "repeated", "proposals", "prefix reuse", "constrained"),
-        *("far decoding", "scheduled", "scheduled together"),
-    }
-)
-READ = frozenset(
-    {
-        *(
-            "step batch",
-            "step loss",
-            "next checkpoint",
-            "epoch targets",
-            "validation rows",
-            "validation loss",
-        ),
-        "log figures",
-    }
-)
+TEXTS = frozenset((
+    "generated", "sampled", "seeds", "figures", "repeated", "proposals", "prefix reuse", "constrained",
+    "far decoding", "scheduled", "scheduled together",
+))  # fmt: skip
+READ = frozenset((
+    "step batch", "step loss", "next checkpoint", "epoch targets", "validation rows", "validation loss",
+    "log figures",
+))  # fmt: skip
 EVALUATED = frozenset({"validation loss", "next checkpoint", "log figures"})
 SAVED = frozenset({"step weights", "step loss", "next checkpoint", "saved", "weights", "file weights"})
 STEP = frozenset(check.name for check in RUN_CHECKS)

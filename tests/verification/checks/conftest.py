@@ -1,23 +1,9 @@
-"""The models that are verified, written once for each process."""
+"""One thread for every check."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
-
-from tests.formats.huggingface.models import FAMILIES
-from tests.model import folders
-
-
-@pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | Path]:
-    place = tmp_path_factory.mktemp("models")
-    return {
-        "abcd": "abcd",
-        **{family: folders.huggingface(place / family, family) for family in FAMILIES},
-        "gguf": folders.gguf_file(place / "made-up.gguf"),
-    }
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,7 @@ from pellucid.verification.checks.itself import RANDOM, make_model
 from pellucid.verification.verdict import Finding, Judged, Verdict, VerifyReport
 from tests.faults import in_generation, in_kernels
 from tests.faults.fault import Plant
-
-CHECKS = {check.name: check for check in catalogue.CHECKS}
+from tests.verification.checks.subjects import find_check
 
 
 @pytest.mark.rotating
@@ -67,7 +66,7 @@ def test_a_planted_fault_is_a_bug_of_this_program(
     plant: Plant, check: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Faults of a kernel, a layout, a part of one model alone, and a draw."""
-    monkeypatch.setattr(catalogue, "CHECKS", (CHECKS[check],))
+    monkeypatch.setattr(catalogue, "CHECKS", (find_check(check),))
     plant(monkeypatch)
     report = pellucid.verify_self()
     assert not report and {bug.judges for bug in report.bugs} == {Judged.PROGRAM}

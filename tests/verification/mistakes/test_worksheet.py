@@ -1,6 +1,6 @@
-"""The catalogue of worksheets: every mistake has a sentence, and other words for it find it."""
+"""The catalogue of worksheets: every mistake has a sentence."""
 
-from pellucid.verification.mistakes import ALIASES, MISTAKES, SHEET_MISTAKES, explain_mistake, resolve_mistake
+from pellucid.verification.mistakes import SHEET_MISTAKES, explain_mistake
 
 
 def test_every_mistake_has_one_sentence() -> None:
@@ -19,12 +19,6 @@ def test_a_wrong_program_belongs_to_every_mistake_but_a_rewritten_rule() -> None
     rewritten = {name for name, entry in SHEET_MISTAKES.items() if entry.kind == "R"}
     assert without - rewritten == {"neighboring cell", "step skipped"}
     assert rewritten <= without
-
-
-def test_other_words_find_a_mistake_and_are_not_names_themselves() -> None:
-    assert set(ALIASES.values()) <= set(SHEET_MISTAKES)
-    assert not set(ALIASES) & (set(SHEET_MISTAKES) | set(MISTAKES))
-    assert resolve_mistake("took all rows for equal") == "last query's row for every query"
 
 
 def test_the_note_of_a_variant_is_not_part_of_its_name() -> None:

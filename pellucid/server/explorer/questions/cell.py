@@ -9,9 +9,9 @@ import numpy as np
 from pellucid.base.formatting import format_number
 from pellucid.base.names import LETTERS
 from pellucid.base.schema import Range
+from pellucid.explanation.cell_arrays import can_flatten
 from pellucid.explanation.derive import Derivation, derive
 from pellucid.explanation.expression import find_operands
-from pellucid.explanation.flatten import can_flatten
 from pellucid.explanation.reuse import has_same_bits
 from pellucid.explanation.trace import Trace
 from pellucid.reference.op import Array, Box, Index

@@ -6,15 +6,16 @@ import copy
 import torch
 from torch import Tensor
 
+from pellucid.base.dtypes import dtype_name
 from pellucid.engine.cache import Cache
 from pellucid.engine.cpu.decoder import NativeDecoder
 from pellucid.engine.quantized_tensor import QuantizedTensor
 from pellucid.engine.taps import edit
 from pellucid.engine.transformer import Transformer
 from pellucid.generation.decoders import Decoder, decode_module
-from pellucid.verification.checks.check import Check, Subject
+from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.engine.paths import NO_CACHE
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 COUNT = 6
 """Tokens that are read in one call, before a single one."""
@@ -40,7 +41,7 @@ def measure_edited(subject: Subject) -> Finding:
             found = _find_ignored_edit(decoder, module, ids) or _find_kept_weight(decoder, module, ids)
         if isinstance(found, Finding):
             return found
-        name = str(dtype).removeprefix("torch.")
+        name = dtype_name(dtype)
         notes.append(f"{len(_list_parts(module))} weights in {name} by the {type(decoder).__name__}")
     return Finding(Verdict.EQUAL, f"an edit shows in the next text: {'; '.join(notes)}")
 
@@ -120,14 +121,3 @@ def _change(part: Tensor) -> None:
     ramp = torch.linspace(0.1, 0.5, part.shape[-1], dtype=torch.float32, device=part.device)
     size = float(part.float().abs().mean()) or 1e-2
     part.copy_(part.float() * (1 + ramp) + 0.1 * size * ramp)
-
-
-CHECKS = (
-    Check(
-        "edited",
-        "A text that is read after an edit of a weight or an activation equals that of a new decoder.",
-        "the same bits; of PyTorch and a GPU, 1 % of the change",
-        measure_edited,
-        Judged.PROGRAM,
-    ),
-)

@@ -9,11 +9,11 @@ from pellucid.config import ModelConfig
 from pellucid.engine.compiler import NO_COMPILER, lacks_compiler
 from pellucid.explanation.engines import EnginesRun, run, with_values
 from pellucid.reference.op import Array
-from pellucid.verification.checks.check import Check, Subject, compare_values
-from pellucid.verification.checks.engine.paths import ROUNDING, judge_values
+from pellucid.verification.checks.check import Subject, compare_values
+from pellucid.verification.checks.engine.paths import judge_values
 from pellucid.verification.foreign_values import RecordedValue
 from pellucid.verification.mismatch import BETWEEN_ENGINES
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 FARTHEST = 2**17
 """Positions whose tables a check makes at most: of a longer context, its end is taken to be here."""
@@ -26,8 +26,10 @@ COMPILED_LAYERS = 2
 def measure_values(subject: Subject) -> Finding:
     ids, targets = subject.pair
     both = run(subject.module(torch.float64), [ids], [targets], program=subject.program)
-    if (unknown := _find_unknown(both)) is not None:
-        return unknown
+    for name in both.values:
+        if name not in both.tape:
+            message = f"the fast engine computes {name}, and the specification of this config does not."
+            return Finding(Verdict.BUG, "a value of one engine alone", name, message)
     wanted = {name: both.tape[name] for name in both.values}
     return compare_values(both.values, wanted, BETWEEN_ENGINES, subject.trace(both.tape, ids))
 
@@ -37,15 +39,6 @@ def measure_gradients(subject: Subject) -> Finding:
     both = run(subject.module(torch.float64), [ids], [targets], backward=True)
     wanted = {name: both.tape[name] for name in both.values if name.startswith("d.")}
     return compare_values(both.values, wanted, BETWEEN_ENGINES, subject.trace(both.tape, ids))
-
-
-def _find_unknown(both: EnginesRun) -> Finding | None:
-    """Returns BUG at a value of the fast engine that the specification does not compute."""
-    for name in both.values:
-        if name not in both.tape:
-            message = f"the fast engine computes {name}, and the specification of this config does not."
-            return Finding(Verdict.BUG, "a value of one engine alone", name, message)
-    return None
 
 
 def judge_precision(dtype: torch.dtype, path: str) -> Callable[[Subject], Finding]:
@@ -101,61 +94,3 @@ def _judge_run(subject: Subject, both: EnginesRun) -> Finding:
     ]  # those are inputs
     recorded = {name: RecordedValue(both.values[name], both.types[name]) for name in names}
     return judge_values(subject.trace(tape, subject.pair[0]), recorded).summarize()
-
-
-CHECKS = (
-    Check(
-        "specification",
-        "The fast engine in float64 gives every value that the specification names.",
-        f"{BETWEEN_ENGINES:g}",
-        measure_values,
-        Judged.PROGRAM,
-    ),
-    Check(
-        "gradients",
-        "The fast engine in float64 gives every gradient that the specification derives.",
-        f"{BETWEEN_ENGINES:g}",
-        measure_gradients,
-        Judged.PROGRAM,
-        quick=False,
-        needs_floats=True,
-    ),
-    Check(
-        "float32",
-        "Each step in float32 equals the result recomputed from its own inputs within rounding.",
-        ROUNDING,
-        judge_precision(torch.float32, "eager"),
-        Judged.MACHINE,
-    ),
-    Check(
-        "bfloat16",
-        "Each step in bfloat16 equals the result recomputed from its own inputs within rounding.",
-        ROUNDING,
-        judge_precision(torch.bfloat16, "eager"),
-        Judged.MACHINE,
-    ),
-    Check(
-        "float16",
-        "Each step in float16 equals the result recomputed from its own inputs within rounding.",
-        ROUNDING,
-        judge_precision(torch.float16, "eager"),
-        Judged.MACHINE,
-        quick=False,
-    ),
-    Check(
-        "far positions",
-        "At the end of the context, each step in bfloat16 equals its recomputed result within rounding.",
-        ROUNDING,
-        judge_far_positions,
-        Judged.PROGRAM,
-        quick=False,
-    ),
-    Check(
-        "compiled",
-        "In float32, each span of steps in compiled code equals its recomputed result within rounding.",
-        ROUNDING,
-        judge_precision(torch.float32, "compiled"),
-        Judged.MACHINE,
-        quick=False,
-    ),
-)

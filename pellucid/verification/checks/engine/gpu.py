@@ -7,19 +7,20 @@ same logits, bit for bit.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 import torch
 
 from pellucid.engine.gpu.decoder import GpuDecoder, find_obstacle
 from pellucid.engine.gpu.tiles import KEYS_OF_SPLIT
 from pellucid.generation.slots import CacheSlots
-from pellucid.verification.checks.check import Check, Subject
+from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.engine.native import judge_decoded, name_types
 from pellucid.verification.checks.engine.observed import ObservedSlots
-from pellucid.verification.checks.engine.paths import ROUNDING, PathRun, UsedBudget, find_changed
+from pellucid.verification.checks.engine.paths import PathRun, UsedBudget, find_changed
 from pellucid.verification.checks.engine.schedule import Schedule
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 TYPES = (torch.float32, torch.bfloat16)
 """Types of the weights, where they are floats, and of the cache."""
@@ -74,16 +75,11 @@ def _make_schedule(
     return Schedule(subject, slots, capacity)
 
 
-@dataclass(frozen=True)
-class GpuPath:
-    """A way in which the fused step runs."""
+def judge_gpu(run: Callable[[Subject, GpuDecoder, bool], PathRun]) -> Callable[[Subject], Finding]:
+    """Returns the measurement of a way in which the fused step runs, in every type: the first failure, else
+    how much of the error budget is used."""
 
-    name: str
-    claim: str
-    run: Callable[[Subject, GpuDecoder, bool], PathRun]
-
-    def measure(self, subject: Subject) -> Finding:
-        """Judges the path in every type; the first failure, else how much of the error budget is used."""
+    def measure(subject: Subject) -> Finding:
         subject = subject.excerpt
         used = UsedBudget(subject)
         for dtype in TYPES:
@@ -92,38 +88,13 @@ class GpuPath:
                 return Finding(Verdict.SKIPPED, f"the fused step does not have {obstacle}")
             name, decoder = name_types(subject, dtype, dtype), GpuDecoder(module, COUNTS[-1])
             with torch.no_grad():
-                watched, plain = self.run(subject, decoder, True), self.run(subject, decoder, False)
+                watched, plain = run(subject, decoder, True), run(subject, decoder, False)
             if (changed := find_changed(module, watched, plain)) is not None:
                 message = "the same kernels give other logits one by one than in one graph."
                 return replace(changed, measured=f"in {name}: a graph changes the logits", message=message)
-            if watched.wrong_keys:
-                message = "the cache returned other numbers than were computed for this token."
-                return Finding(Verdict.BUG, f"in {name}: other bits", watched.wrong_keys, message)
-            for texts in watched.texts:
-                report = judge_decoded(subject, module, texts, dtype, rounds_inputs=False)
-                if not report:
-                    found = report.summarize()
-                    return replace(found, measured=f"in {name}: {found.measured}")
-                used.add(name, report, texts)
+            judge = partial(judge_decoded, subject, module, cache_dtype=dtype, rounds_inputs=False)
+            if (found := used.judge(name, watched, judge)) is not None:
+                return found
         return used.summarize()
 
-
-PATHS = (
-    GpuPath(
-        "gpu decoded",
-        "Each value of a token that the fused step computes equals its recomputed result, for any number "
-        "of texts at once.",
-        run_together,
-    ),
-    GpuPath(
-        "gpu prompt",
-        "Each value of a prompt that the fused step reads beside other texts equals its recomputed result.",
-        run_prompts,
-    ),
-    GpuPath(
-        "gpu long",
-        "Each value of a long text that the fused step computes equals its recomputed result.",
-        run_long,
-    ),
-)
-CHECKS = tuple(Check(path.name, path.claim, ROUNDING, path.measure, Judged.MACHINE) for path in PATHS)
+    return measure

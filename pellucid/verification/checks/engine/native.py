@@ -2,26 +2,29 @@
 
 It computes in float32, and by its definition rounds on the way: the input of a product with quantized weights
 to 16-bit integers (`round_activations`), keys and values to the type of the cache, and queries of an int8
-cache to 16-bit integers. The replay rounds the same
-recorded values in the same way; each value must then follow from them within float32 rounding. Watched and
-unwatched runs must have the same logits, bit for bit, and so must runs on one thread, on two, and on more
-than this machine may have (`list_threads`). A call that is watched computes every token to the end; the
-unwatched one stops early where the logits of the last token alone are asked for.
+cache to 16-bit integers. The replay rounds the same recorded values in the same way; each value must then
+follow from them within float32 rounding. Watched and unwatched runs must have the same logits, bit for bit,
+and so must runs on one thread, on two, and on more than this machine may have (`list_threads`), two texts in
+one call, and steps whose threads it chooses by itself. A call that is watched computes every token to the
+end; the unwatched one stops early where the logits of the last token alone are asked for.
 """
 
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
 
+from pellucid.base.dtypes import dtype_name
 from pellucid.base.errors import PellucidError
 from pellucid.base.names import describe
 from pellucid.base.quantized import QuantizedWeight
+from pellucid.engine.cache import Cache
 from pellucid.engine.cpu.decoder import NativeDecoder, find_obstacle
+from pellucid.engine.cpu.threads import PROBE_AFTER
 from pellucid.engine.transformer import Transformer
 from pellucid.explanation.engines import with_values
 from pellucid.generation.decoders import Decoder
@@ -31,21 +34,63 @@ from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.quantization import round_activations
 from pellucid.reference.tape import Step, Tape
 from pellucid.reference.training import forward
-from pellucid.verification.checks.check import Check, Subject
-from pellucid.verification.checks.engine.native_calls import judge_chosen, judge_together
+from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.engine.observed import RecordedTexts, find_computed, round_cached
 from pellucid.verification.checks.engine.paths import (
-    ROUNDING,
     PathRun,
     UsedBudget,
     find_changed,
+    in_type,
     judge_values,
     remove_logits,
 )
-from pellucid.verification.checks.engine.schedule import run_decoded, run_long_prompt, run_schedule
 from pellucid.verification.foreign_values import RecordedValue
 from pellucid.verification.run_report import RunReport
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
+
+CHOICES = PROBE_AFTER + 8
+"""Steps after which a decoder has chosen its threads, and tried the others again."""
+
+
+def judge_together(subject: Subject, decoder: NativeDecoder) -> Finding | None:
+    """Returns a finding where two texts that one call reads have other logits than each alone; both pass a
+    window of the model, where it is small."""
+    room = min(subject.length + 1, subject.config.context_length)
+    texts = subject.make_ids(room, seed=1), subject.make_ids(max(room - 2, 1), seed=2)
+    if decoder.config.mask.bidirectional_prefix > len(texts[1]):
+        return None
+
+    def make_rows() -> list[tuple[Cache, list[int]]]:
+        return [(Cache(decoder.config, 1, room, dtype=decoder.cache_dtype), ids) for ids in texts]
+
+    apart = torch.cat([decoder.forward_packed([row], range(len(row[1]))) for row in make_rows()])
+    together = decoder.forward_packed(make_rows(), range(sum(map(len, texts))))
+    if torch.equal(apart, together):
+        return None
+    at = int((apart != together).any(-1).nonzero()[0])
+    message = f"two texts of {len(texts[0])} and {len(texts[1])} tokens in one call have other logits at "
+    message += f"place {at} than each in a call of its own."
+    return Finding(Verdict.BUG, "other bits", "logits[texts=2]", message)
+
+
+def judge_chosen(decoder: NativeDecoder, choosing: NativeDecoder) -> Finding | None:
+    """Returns a finding where a decoder that chooses its threads by itself has other logits, before it tries
+    the slower number once more or then."""
+    if decoder.config.mask.bidirectional_prefix > 1:
+        return None
+
+    def decode(one: NativeDecoder) -> torch.Tensor:
+        return one.forward_packed([(Cache(one.config, 1, 1, dtype=one.cache_dtype), [0])], [0])
+
+    wanted = decode(decoder)
+    for step in range(CHOICES):
+        if not torch.equal(decode(choosing), wanted):
+            message = (
+                f"the decoder that chooses its threads has other logits at step {step} than on one thread."
+            )
+            return Finding(Verdict.BUG, "other bits", "logits[threads=chosen]", message)
+    return None
+
 
 FLOATS = (
     (torch.float32, torch.float32),
@@ -78,16 +123,11 @@ class CachedDecoder(NativeDecoder):
         return self._cache_dtype
 
 
-@dataclass(frozen=True)
-class NativePath:
-    """A way in which people run the compiled decoder."""
+def judge_native(run: Callable[[Subject, Decoder, bool], PathRun]) -> Callable[[Subject], Finding]:
+    """Returns the measurement of a way in which people run the compiled decoder, in every type: the first
+    failure, else how much of the error budget is used."""
 
-    name: str
-    claim: str
-    run: Callable[[Subject, Decoder, bool], PathRun]
-
-    def measure(self, subject: Subject) -> Finding:
-        """Judges the path in every type; the first failure, else how much of the error budget is used."""
+    def measure(subject: Subject) -> Finding:
         subject = subject.excerpt
         types = QUANTIZED if subject.quantized else FLOATS
         used = UsedBudget(subject)
@@ -101,25 +141,26 @@ class NativePath:
                 return Finding(Verdict.SKIPPED, str(error))
             name = name_types(subject, dtype, cache_dtype)
             with torch.no_grad():
-                watched = self.run(subject, decoders[0], True)
-                plain = [self.run(subject, decoder, False) for decoder in decoders]
-                other = judge_together(subject, decoders[0])
-                other = other or judge_chosen(decoders[0], CachedDecoder(module, cache_dtype, None))
-            if (wrong := _find_wrong_bits(module, watched, plain) or other) is not None:
-                return replace(wrong, measured=f"in {name}: {wrong.measured}")
-            for texts in watched.texts:
-                report = judge_decoded(subject, module, texts, cache_dtype)
-                if not report:
-                    found = report.summarize()
-                    return replace(found, measured=f"in {name}: {found.measured}")
-                used.add(name, report, texts)
+                watched = run(subject, decoders[0], True)
+                plain = [run(subject, decoder, False) for decoder in decoders]
+                wrong = _find_wrong_bits(module, watched, plain)
+                if wrong is None and not watched.wrong_keys:
+                    choosing = CachedDecoder(module, cache_dtype, None)
+                    wrong = judge_together(subject, decoders[0]) or judge_chosen(decoders[0], choosing)
+            if wrong is not None:
+                return in_type(wrong, name)
+            judge = partial(judge_decoded, subject, module, cache_dtype=cache_dtype)
+            if (found := used.judge(name, watched, judge)) is not None:
+                return found
         return used.summarize()
+
+    return measure
 
 
 def name_types(subject: Subject, dtype: torch.dtype, cache_dtype: torch.dtype) -> str:
     """Returns the types of the weights and of the cache: "quantized weights, int8 cache"."""
-    weights = "quantized" if subject.quantized else str(dtype).removeprefix("torch.")
-    return f"{weights} weights, {str(cache_dtype).removeprefix('torch.')} cache"
+    weights = "quantized" if subject.quantized else dtype_name(dtype)
+    return f"{weights} weights, {dtype_name(cache_dtype)} cache"
 
 
 def list_threads() -> tuple[int, ...]:
@@ -138,9 +179,6 @@ def _find_wrong_bits(module: Transformer, watched: PathRun, plain: Sequence[Path
             message = f"the same calls give other logits on {threads} threads than on one."
             at = f"logits[threads={threads}]"
             return replace(changed, measured="threads change the logits", at=at, message=message)
-    if watched.wrong_keys:
-        message = "the cache returned other numbers than were computed for this token."
-        return Finding(Verdict.BUG, "other bits", watched.wrong_keys, message)
     return None
 
 
@@ -258,23 +296,3 @@ def _add_leaf(tape: Tape, name: str, of: str, value: Array) -> str:
         meaning = f"{entry.term}, {'in two parts' if is_weight else 'rounded to 16-bit integers'}"
         tape.about[name] = replace(entry, name=name, symbol=symbol, meaning=meaning, engines="reference")
     return name
-
-
-PATHS = (
-    NativePath(
-        "native decoded",
-        "Each value that the compiled decoder computes for a decoded token equals its recomputed result.",
-        run_decoded,
-    ),
-    NativePath(
-        "native prompt",
-        "Each value of a long prompt in the compiled decoder equals its recomputed result.",
-        run_long_prompt,
-    ),
-    NativePath(
-        "native scheduled",
-        "Each value of a text in the compiled decoder equals its result, whatever happened to its slot.",
-        run_schedule,
-    ),
-)
-CHECKS = tuple(Check(path.name, path.claim, ROUNDING, path.measure, Judged.MACHINE) for path in PATHS)

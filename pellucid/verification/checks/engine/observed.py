@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.base.dtypes import dtype_name
 from pellucid.base.names import describe
 from pellucid.engine.cache import Cache
 from pellucid.engine.taps import record
@@ -105,7 +106,7 @@ def join_texts(texts: Sequence[tuple[Sequence[int], Text]]) -> Iterator[Recorded
             stacked = torch.stack(
                 [torch.stack([one.get(name, missing) for one in text], axis - 1) for _, text in group]
             )
-            kind = str(stacked.dtype).removeprefix("torch.")
+            kind = dtype_name(stacked.dtype)
             values[name] = RecordedValue(stacked.double().cpu().numpy(), kind)
         yield RecordedTexts([list(ids) for ids, _ in group], values, absent)
 
@@ -190,7 +191,7 @@ class Observer:
         for slot, start, first, end in spans:
             text = split_positions(dict(seen), 0, range(first, end), at)
             add_wanted(text, dict(seen), logits, wanted, range(first, end))
-            self._keep(slot, start, text)
+            self.texts[slot][start:] = text
         self._compare_keys(seen, 0, spans[-1][0])  # attention is computed row by row: those of the last one
         return logits
 
@@ -200,16 +201,13 @@ class Observer:
             logits = self.module.forward_cached(ids, cache, lengths)
         for slot, (start, count) in enumerate(zip(starts, lengths, strict=True)):
             if count:
-                self._keep(slot, start, split_positions(dict(seen), slot, range(count), ids.shape[1]))
+                self.texts[slot][start:] = split_positions(dict(seen), slot, range(count), ids.shape[1])
                 self._compare_keys(seen, slot, slot)
         return logits
 
     def _compare_keys(self, seen: Mapping[str, Tensor], row: int, slot: int) -> None:
         if self.slots.cache.ring is None and not self.wrong_keys:
             self.wrong_keys = find_wrong_keys(seen, row, self.texts[slot], self.slots.dtype)
-
-    def _keep(self, slot: int, start: int, positions: Text) -> None:
-        self.texts[slot][start:] = positions
 
 
 class ObservedSlots(CacheSlots):

@@ -8,12 +8,14 @@ a bit.
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from pellucid.base.dtypes import dtype_name
 from pellucid.engine.cache import Cache
 from pellucid.engine.taps import record
 from pellucid.engine.transformer import Transformer
@@ -22,7 +24,7 @@ from pellucid.explanation.trace import Trace
 from pellucid.reference.held_weights import hold_weights
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
-from pellucid.verification.checks.check import Check, Subject
+from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.engine.observed import (
     RecordedTexts,
     Text,
@@ -35,7 +37,7 @@ from pellucid.verification.checks.engine.observed import (
 from pellucid.verification.foreign_values import RecordedValue
 from pellucid.verification.judge_run import judge_run
 from pellucid.verification.run_report import RunReport
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 ROUNDING = "(8 + √n) units of Σ|terms|; 16 bits: one rounding"
 NO_CACHE = "its mask is not causal, so it cannot have a cache"
@@ -57,38 +59,27 @@ RunPath = Callable[[Subject, Transformer, bool], PathRun]
 """Runs a path on a module, watched or not."""
 
 
-@dataclass(frozen=True)
-class Path:
-    """A way in which people run the model."""
+def judge_path(run: RunPath, has_cache: bool = False) -> Callable[[Subject], Finding]:
+    """Returns the measurement of a path in every type: the first failure, else how much of the error budget
+    is used."""
 
-    name: str
-    claim: str
-    run: RunPath
-    has_cache: bool = False
-    is_quick: bool = True
-    needs_floats: bool = False
-
-    def measure(self, subject: Subject) -> Finding:
-        """Judges the path in every type; the first failure, else how much of the error budget is used."""
+    def measure(subject: Subject) -> Finding:
         subject = subject.excerpt
-        if self.has_cache and subject.config.mask.bidirectional_prefix > subject.config.context_length // 2:
+        if has_cache and subject.config.mask.bidirectional_prefix > subject.config.context_length // 2:
             return Finding(Verdict.SKIPPED, NO_CACHE)
         used = UsedBudget(subject)
         for dtype in subject.dtypes:
             module = subject.module(dtype)
             with torch.no_grad():
-                watched, plain = self.run(subject, module, True), self.run(subject, module, False)
+                watched, plain = run(subject, module, True), run(subject, module, False)
             if (changed := find_changed(module, watched, plain)) is not None:
                 return changed
-            if watched.wrong_keys:
-                message = "the cache returned other numbers than were computed for this token."
-                return name_dtype(Finding(Verdict.BUG, "other bits", watched.wrong_keys, message), dtype)
-            for texts in watched.texts:
-                report = judge_texts(subject, module, texts)
-                if not report:
-                    return name_dtype(report.summarize(), dtype)
-                used.add(str(dtype).removeprefix("torch."), report, texts)
+            judge = partial(judge_texts, subject, module)
+            if (found := used.judge(dtype_name(dtype), watched, judge)) is not None:
+                return found
         return used.summarize()
+
+    return measure
 
 
 class UsedBudget:
@@ -100,6 +91,17 @@ class UsedBudget:
         self.limits: dict[str, float] = {}
         self.overflows: dict[str, str] = {}
         self.tokens = 0
+
+    def judge(self, name: str, run: PathRun, judge: Callable[[RecordedTexts], RunReport]) -> Finding | None:
+        """Judges what a path computed in a type; returns the first failure."""
+        if run.wrong_keys:
+            message = "the cache returned other numbers than were computed for this token."
+            return Finding(Verdict.BUG, f"in {name}: other bits", run.wrong_keys, message)
+        for texts in run.texts:
+            if not (report := judge(texts)):
+                return in_type(report.summarize(), name)
+            self.add(name, report, texts)
+        return None
 
     def add(self, name: str, report: RunReport, texts: RecordedTexts) -> None:
         is_first = not self.shares or next(iter(self.shares)) == name
@@ -149,9 +151,9 @@ def remove_logits(program: Tape) -> Tape:
     return tape
 
 
-def name_dtype(finding: Finding, dtype: torch.dtype) -> Finding:
+def in_type(finding: Finding, name: str) -> Finding:
     """Returns the finding with the type in its figure."""
-    return replace(finding, measured=f"in {str(dtype).removeprefix('torch.')}: {finding.measured}")
+    return replace(finding, measured=f"in {name}: {finding.measured}")
 
 
 def find_changed(module: Transformer, watched: PathRun, plain: PathRun) -> Finding | None:
@@ -281,48 +283,3 @@ def _run_calls(
     read = [row[: len(text)] for row, text in zip(rows, texts, strict=True)]
     joined = list(join_texts([*zip(read, texts, strict=True)])) if is_watched else []
     return PathRun(joined, logits, wrong_keys)
-
-
-PATHS = (
-    Path("fused", "Each span of steps in a fused kernel equals its recomputed result.", run_fused),
-    Path(
-        "batched", "Each value of a row of a batch equals the result recomputed from that row.", run_batched
-    ),
-    Path("padded", "Each value of a padded row equals the result recomputed without padding.", run_padded),
-    Path(
-        "packed rows",
-        "Each value of a document in a packed row equals the result of the document alone.",
-        run_packed_rows,
-        is_quick=False,
-    ),
-    Path(
-        "training pass",
-        "Each value of a pass that records gradients equals its recomputed result.",
-        run_trained,
-        is_quick=False,
-        needs_floats=True,
-    ),
-    Path(
-        "cached",
-        "Decoding with the cache, rows of different lengths, gives the values of one pass.",
-        run_cached,
-        has_cache=True,
-    ),
-    Path(
-        "chunked prefill",
-        "Prefill of a prompt in chunks gives the values of one pass over all tokens.",
-        run_chunked_prefill,
-        has_cache=True,
-    ),
-)
-
-
-def make_checks(paths: Iterable[Path]) -> tuple[Check, ...]:
-    """Returns the check of each path."""
-    return tuple(
-        Check(path.name, path.claim, ROUNDING, path.measure, Judged.PROGRAM, path.is_quick, path.needs_floats)
-        for path in paths
-    )
-
-
-CHECKS = make_checks(PATHS)

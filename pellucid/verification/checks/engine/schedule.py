@@ -15,7 +15,7 @@ from pellucid.generation.decoders import Decoder
 from pellucid.generation.slots import CHUNK, CacheSlots, Feed
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.engine.observed import ObservedSlots, make_feed
-from pellucid.verification.checks.engine.paths import Path, PathRun, make_checks
+from pellucid.verification.checks.engine.paths import PathRun
 
 SLOTS, ROUNDS = 5, 4
 SMALL_CHUNK = 8
@@ -222,33 +222,3 @@ def run_long_prompt(subject: Subject, module: Decoder, is_watched: bool) -> Path
     schedule.read({whole: prompt[border : border + 1]})
     del schedule.ids[whole]  # the same tokens as in the first slot, whose values are judged
     return schedule.result()
-
-
-PATHS = (
-    Path(
-        "scheduled",
-        "Each value of a text equals its recomputed result, whatever happened to its slot before.",
-        run_schedule,
-        has_cache=True,
-    ),
-    Path(
-        "scheduled together",
-        "Each value equals its recomputed result where one call decodes all slots.",
-        run_static_schedule,
-        has_cache=True,
-        is_quick=False,
-    ),
-    Path(
-        "decoded",
-        "Each value of a decoded token equals its recomputed result, for any number of texts at once.",
-        run_decoded,
-        has_cache=True,
-    ),
-    Path(
-        "long prompt",
-        "Each value beyond the first chunk of a prompt, or after a reused prefix, equals its recomputed one.",
-        run_long_prompt,
-        has_cache=True,
-    ),
-)
-CHECKS = make_checks(PATHS)

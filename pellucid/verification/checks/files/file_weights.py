@@ -27,17 +27,17 @@ from pellucid.formats.rope_layout import in_layout
 from pellucid.formats.safetensors_file import INDEX, ONE_FILE
 from pellucid.parts.positions.rope import Rope
 from pellucid.reference.op import Array
-from pellucid.verification.checks.check import Check, Subject
-from pellucid.verification.checks.files.gguf_header import read_header
-from pellucid.verification.checks.files.stored_parts import (
+from pellucid.verification.checks.check import Subject
+from pellucid.verification.checks.files.second_readers import (
     Parts,
     quantize_again,
+    read_header,
     read_schemes,
     read_stored,
     split_blocks,
     widen_parts,
 )
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 MOST_NUMBERS = 200_000_000
 """The numbers that are compared at most; of larger models, every k-th row of each weight."""
@@ -348,21 +348,3 @@ def _differs_from_rounded(weight: Array, held: torch.Tensor) -> str:
         return ""
     bits = held.contiguous().view(torch.int16).numpy() if code == "BF16" else held.contiguous().numpy()
     return describe_difference(decode(bits.view(wanted.dtype), code), decode(wanted, code))
-
-
-CHECKS = (
-    Check(
-        "file weights",
-        "Every weight is the number that a second reader finds in the file.",
-        "bit for bit",
-        measure_file_weights,
-        Judged.PROGRAM,
-    ),
-    Check(
-        "engine weights",
-        "Every parameter of the fast engine is the weight, rounded once to its type.",
-        "bit for bit",
-        measure_engine_weights,
-        Judged.PROGRAM,
-    ),
-)

@@ -20,7 +20,7 @@ from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.word_level import CharacterTokenizer
-from pellucid.verification.checks.check import Check, Subject
+from pellucid.verification.checks.check import ReducedModel, Subject, gives_finite_logits
 from pellucid.verification.checks.generation.constraint_cases import (
     CASES,
     MASK_CASES,
@@ -29,9 +29,8 @@ from pellucid.verification.checks.generation.constraint_cases import (
     ConstraintCase,
     MaskCase,
 )
-from pellucid.verification.checks.generation.reduced import ReducedModel, gives_finite_logits
 from pellucid.verification.checks.generation.sampling import CANNOT_GENERATE, NOT_FINITE
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 STOP = "<end>"
 MORE = 4
@@ -257,14 +256,3 @@ def _describe_mask(given: MaskCase, text: str, left: int, mask: list[bool], want
         f"constrained.mask[{given.case.name}]",
         message,
     )
-
-
-CHECKS = (
-    Check(
-        "constrained",
-        "Each constrained text is one that its constraint allows; a mask equals a search through all texts.",
-        "0",
-        measure_constrained,
-        Judged.PROGRAM,
-    ),
-)

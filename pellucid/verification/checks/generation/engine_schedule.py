@@ -17,7 +17,7 @@ from pellucid.generation.request import Completion, Request, Token, read_request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK
-from pellucid.verification.checks.generation.reduced import ReducedModel
+from pellucid.verification.checks.check import ReducedModel
 
 NEW, SHORT_CHUNK, KEEP = 4, 4, 2
 SAMPLED: dict[str, Any] = {"temperature": 1.3, "seed": 5}

@@ -1,5 +1,5 @@
 """Checks the figures that a reader sees beside a token, in a ledger and in a server's answer, against their
-definitions (`figure_definitions.py`) for the logits that the engine computed."""
+definitions (`definitions.py`) for the logits that the engine computed."""
 
 import json
 import re
@@ -27,8 +27,9 @@ from pellucid.generation.samplers.own_probabilities import TopLogprobs
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.reference.op import Array
-from pellucid.verification.checks.check import Check, Subject
-from pellucid.verification.checks.generation.figure_definitions import (
+from pellucid.verification.checks.check import ReducedModel, Subject, gives_finite_logits
+from pellucid.verification.checks.generation.definitions import (
+    TextSoFar,
     define_entropy,
     define_logprobs,
     define_rank,
@@ -36,8 +37,6 @@ from pellucid.verification.checks.generation.figure_definitions import (
     find_wrong_top,
     is_near,
 )
-from pellucid.verification.checks.generation.reduced import ReducedModel, gives_finite_logits
-from pellucid.verification.checks.generation.sampler_definitions import TextSoFar
 from pellucid.verification.checks.generation.sampling import (
     NEW,
     NOT_FINITE,
@@ -48,7 +47,7 @@ from pellucid.verification.checks.generation.sampling import (
     explain_no_room,
     record_logits,
 )
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 TOP = 5
 LEAST = -9999.0
@@ -230,14 +229,3 @@ def _judge_explained(
         for name, right in wanted.items():
             if not is_near(one[name], right):
                 yield Mistake(f"answer.explain.{name}[token={at}]", f"{name} is {one[name]!r} for {right!r}")
-
-
-CHECKS = (
-    Check(
-        "figures",
-        "Each figure of a ledger and of a server's answer equals its definition for the engine's logits.",
-        "1e-9 of each figure, 4 decimals of a printed one",
-        measure_figures,
-        Judged.PROGRAM,
-    ),
-)

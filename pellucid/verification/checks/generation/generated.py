@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pellucid.base.dtypes import dtype_name
 from pellucid.base.errors import PellucidError
 from pellucid.engine.transformer import Transformer
 from pellucid.explanation.engines import applied_weights
@@ -16,13 +17,11 @@ from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
-from pellucid.verification.checks.check import Check, Subject
+from pellucid.verification.checks.check import ReducedModel, Subject, gives_finite_logits
 from pellucid.verification.checks.generation.engine_schedule import EngineRuns, Generated
-from pellucid.verification.checks.generation.reduced import ReducedModel, gives_finite_logits
 from pellucid.verification.checks.generation.sampling import CANNOT_GENERATE
-from pellucid.verification.checks.generation.score_error import TIMES, limit_error, log_softmax
-from pellucid.verification.checks.generation.whole_model import judge_whole
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.checks.generation.whole_model import judge_whole, limit_error, log_softmax
+from pellucid.verification.verdict import Finding, Verdict
 
 VOCABULARY = 1024
 """Tokens of a large model: the engine treats all alike."""
@@ -228,7 +227,7 @@ class Judge:
         return self._bug(one, f"{got:.6g} for {wanted:.6g}", where, message)
 
     def _bug(self, one: Generated, measured: str, where: str, message: str) -> Finding:
-        dtype = str(self.score.module.dtype).removeprefix("torch.")
+        dtype = dtype_name(self.score.module.dtype)
         length = len(one.request.prompt)
         text = f"{message}.\nIn {dtype}, after a prompt of {length} tokens with {one.request.sampling!r}."
         return Finding(Verdict.BUG, measured, where, text)
@@ -252,7 +251,7 @@ def measure_generated(subject: Subject) -> Finding:
         runs = EngineRuns(model, dtype)
         wide = specified if dtype in (torch.float64, torch.float32) else {}
         judge = Judge(Scorer(runs.module, specified=wide), runs.prefix)
-        name = str(dtype).removeprefix("torch.")
+        name = dtype_name(dtype)
         if not gives_finite_logits(runs.module):
             notes.append(f"its logits in {name} are not finite")
             continue
@@ -292,14 +291,3 @@ def _judge_all(runs: EngineRuns, judge: Judge) -> Finding | None:
                 return replace(bug, at=bug.at.replace(one.feature, beside, 1))
             return bug
     return None
-
-
-CHECKS = (
-    Check(
-        "generated",
-        "Each log-probability of a generated text and its prompt equals that of one uncached pass.",
-        f"{TIMES:g} times the module's own uncached error; in float32 at most 0.01 nats",
-        measure_generated,
-        Judged.PROGRAM,
-    ),
-)

@@ -1,22 +1,25 @@
 """Checks that a model's numbers are the same when they are computed again: no dropout, no state that a run
-leaves behind, and a text that depends on its prompt, its settings and its seed alone."""
+leaves behind, and a text that depends on its prompt, its settings and its seed alone, of which every bit
+counts: texts of seeds that differ in one bit differ, and each is the same text when it is drawn again."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 
-from pellucid.base.errors import ConfigError
+from pellucid.base.dtypes import dtype_name
+from pellucid.base.errors import ConfigError, PellucidError
 from pellucid.config import ModelConfig
 from pellucid.engine.transformer import Transformer
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts.dropouts import Bernoulli
-from pellucid.verification.checks.check import Check, Subject
-from pellucid.verification.checks.generation.reduced import ReducedModel, gives_finite_logits
-from pellucid.verification.checks.generation.sampling import PROMPT
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.checks.check import ReducedModel, Subject, gives_finite_logits
+from pellucid.verification.checks.generation.sampling import NOT_FINITE, PROMPT, count_first, explain_no_room
+from pellucid.verification.verdict import Finding, Verdict
 
 NEW, VOCABULARY, CHUNK = 4, 1024, 4
 SEEDS = (1, 2, 3)
@@ -113,7 +116,7 @@ def _compare_texts(subject: Subject, dtype: torch.dtype) -> Finding | str:
     context = model.config.context_length
     new = min(NEW, context - max(1, prefix))
     module, ids = model.module(dtype), model.ids(context)
-    name = str(dtype).removeprefix("torch.")
+    name = dtype_name(dtype)
     if not gives_finite_logits(module):
         return f"its logits in {name} are not finite"
     lengths = (max(1, prefix), max(1, prefix, (context - new) // 2), context - new)
@@ -160,12 +163,73 @@ def _round(text: Completion) -> list[float]:
     return [round(value, 6) for value in text.logprobs]
 
 
-CHECKS = (
-    Check(
-        "repeated",
-        "A second evaluation gives the same bits, and a seed gives the same text beside other requests.",
-        "0, bit for bit",
-        measure_repeated,
-        Judged.MACHINE,
-    ),
-)
+SEED = 11
+BITS = (0, 16, 31, 32, 33, 40, 52, 53, 62)
+"""Of a seed, each the only one in which a seed differs from `SEED`; beyond 52, a float does not hold it."""
+SEEDED_TOKENS = 256
+CERTAIN = 1e9
+"""Equally probable texts of which one is drawn: two are equal by chance no more often than once in these."""
+TEMPERATURE = 1e6
+"""The largest that may be given: it makes all tokens equally probable."""
+
+
+def measure_seeds(subject: Subject) -> Finding:
+    """Draws a text with each seed, all tokens nearly equally probable, twice."""
+    config = subject.config
+    if why := explain_no_room(config):
+        return Finding(Verdict.SKIPPED, why)
+    first = count_first(config)
+    size = min(SEEDED_TOKENS, config.vocab_size)
+    new = min(config.context_length - first, math.ceil(math.log(CERTAIN, max(size, 2))))
+    model = ReducedModel(subject, layers=1, vocabulary=size, context=first + new)
+    module, prompt = model.module(torch.float32), model.ids(first)
+    if not gives_finite_logits(module):
+        return Finding(Verdict.SKIPPED, NOT_FINITE)
+    sampling = Sampling(temperature=TEMPERATURE, max_new_tokens=new, stop_ids=())
+    try:
+        texts, again = (draw_texts(module, prompt, sampling) for _ in range(2))
+    except PellucidError as error:
+        return Finding(Verdict.BUG, "a request failed", "seeds", str(error))
+    return judge_seeds(texts, again, size**new >= CERTAIN)
+
+
+def draw_texts(module: Transformer, prompt: list[int], sampling: Sampling) -> dict[int, Completion]:
+    """Returns the text of each seed, by the bit in which it differs from `SEED`; −1 is that seed itself."""
+    capacity = len(prompt) + (sampling.max_new_tokens or 0)
+    engine, handles = Engine(module, slots=len(BITS) + 1, capacity=capacity), {}
+    for bit in (-1, *BITS):
+        seeded = sampling.merge({"seed": SEED if bit < 0 else SEED ^ 1 << bit})
+        handles[bit] = engine.add(Request(tuple(prompt), seeded, ledger=True), streams=False)
+    return {bit: handle.result()[0] for bit, handle in handles.items()}
+
+
+def judge_seeds(texts: dict[int, Completion], again: dict[int, Completion], is_certain: bool) -> Finding:
+    """Returns what is wrong with two draws of each seed; where texts are few, numbers u alone must differ."""
+    for bit, text in texts.items():
+        seed = SEED if bit < 0 else SEED ^ 1 << bit
+        numbers = [entry.u for entry in text.entries]
+        if (again[bit].ids, [entry.u for entry in again[bit].entries]) != (text.ids, numbers):
+            message = f"the seed {seed} gives {list(text.ids)}, then {list(again[bit].ids)}"
+            return Finding(Verdict.BUG, "two texts", f"seeds[{seed}] again", message)
+        if text.seed != seed or numbers != define_numbers(seed, len(numbers)):
+            message = (
+                f"a request with the seed {seed} says that it has used {text.seed}, and draws with u = "
+                f"{numbers[:2]}; Philox gives {define_numbers(seed, 2)} for that seed"
+            )
+            return Finding(Verdict.BUG, "another u", f"seeds.u[bit={bit}]", message)
+        if bit >= 0 and is_certain and text.ids == texts[-1].ids:
+            message = (
+                f"the seeds {SEED} and {seed}, which differ in bit {bit}, give one text: {list(text.ids)}"
+            )
+            return Finding(Verdict.BUG, "one text", f"seeds[bit={bit}]", message)
+    what = "texts" if is_certain else "sequences of u"
+    return Finding(Verdict.EQUAL, f"{len(texts)} {what}, {len(BITS)} of which differ in one bit of the seed")
+
+
+def define_numbers(seed: int, count: int) -> list[float]:
+    """Returns the numbers u of the first choice's tokens: the upper 53 bits of Philox4x64-10's first number
+    for the key (seed, choice) and the counter of each token."""
+    return [
+        int(np.random.Philox(key=[seed, 0], counter=[at, 0, 0, 0]).random_raw() >> np.uint64(11)) * 2.0**-53
+        for at in range(count)
+    ]

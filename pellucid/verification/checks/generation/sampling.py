@@ -1,7 +1,7 @@
 """Checks the draw of tokens: frequencies against the specification's probabilities, and each draw by itself.
 
 A draw is replayed from the engine's own logits and its own u, by the definitions in
-`sampler_definitions.py`, so that a wrong sampler has a name; the engine runs as `generate` runs it.
+`definitions.py`, so that a wrong sampler has a name; the engine runs as `generate` runs it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,9 +21,8 @@ from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import Feed
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
-from pellucid.verification.checks.check import Check, Subject
-from pellucid.verification.checks.generation.reduced import LAYERS, ReducedModel, gives_finite_logits
-from pellucid.verification.checks.generation.sampler_definitions import (
+from pellucid.verification.checks.check import LAYERS, ReducedModel, Subject, gives_finite_logits
+from pellucid.verification.checks.generation.definitions import (
     TextSoFar,
     compute_probabilities,
     define_scores,
@@ -35,7 +34,7 @@ from pellucid.verification.checks.generation.statistics import (
     fit_frequencies,
     measure_correlation,
 )
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 PROMPT = 6
 NEW = 4
@@ -351,15 +350,3 @@ def count_draws(model: ReducedModel, prompt: list[int], replayed: int) -> Findin
         f"{replayed:,} draws replayed (a cumulative probability off by {limit:.1%} would show); "
         f"{2 * COUNTED:,} counted, {used:.0%} of the bound (p off by {shown:.1%} would show)",
     )
-
-
-CHECKS = (
-    Check(
-        "sampled",
-        "Each drawn token is the one that its u and the definitions of the samplers give, and frequencies "
-        "equal the specification's probabilities.",
-        "a false alarm in 1e10",
-        measure_draws,
-        Judged.PROGRAM,
-    ),
-)

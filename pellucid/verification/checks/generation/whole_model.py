@@ -1,11 +1,17 @@
 """Checks what `Model.generate` and `Model.score` say of a text, by the whole model: every other check of
-generation runs its first blocks."""
+generation runs its first blocks.
 
+The nats by which a log-probability may be off are what an uncached run's own sums cost, and not more than a
+part of the largest logit, so that no fault of the run that is judged widens what it is allowed.
+"""
+
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
+from pellucid.base.dtypes import dtype_name
 from pellucid.engine.cache import Cache
 from pellucid.engine.cpu.decoder import NativeDecoder
 from pellucid.engine.transformer import Transformer
@@ -16,8 +22,38 @@ from pellucid.generation.settings.sampling import Sampling
 from pellucid.reference.op import Array
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.engine.native import list_threads
-from pellucid.verification.checks.generation.score_error import limit_error, log_softmax
 from pellucid.verification.verdict import Finding, Verdict
+
+TIMES = 16.0
+"""The multiple of the error of an uncached run in the same type by which a log-probability may be off."""
+FLOORS = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 1e-1}
+"""Nats that are always allowed, where the uncached run happens to be exact."""
+CEILINGS = {torch.float64: 1e-8, torch.float32: 1e-3}
+"""Nats that are allowed at most, as a part of the largest logit: 0.01 nats in float32 where it is 10. Healthy
+random models in float32 are off by up to 1e-5 of it, those with weights × 10 by 1e-4; a run in 16 bits may be
+off by all of it, and is bounded by the same code's run in float32."""
+ROUNDED = 2e-2
+"""The same where a decoder in float32 rounds keys and values to 16 bits: it is off by up to 2e-3 of it."""
+LEAST_LOGIT = 10.0
+"""The largest logit is taken to be this at least."""
+
+
+def limit_error(
+    dtype: torch.dtype, error: float, largest: float, cache_dtype: torch.dtype | None = None
+) -> float:
+    """Returns the nats by which a log-probability may be off in a type: 16 times the error of an uncached
+    run, which says what this model's sums cost, and not more than `CEILINGS` of the largest logit."""
+    part = CEILINGS.get(dtype, math.inf)
+    if cache_dtype not in (None, dtype) and part < ROUNDED:
+        part = ROUNDED
+    return max(FLOORS[dtype], min(TIMES * error, part * max(largest, LEAST_LOGIT)))
+
+
+def log_softmax(logits: Array) -> Array:
+    """Returns the log-probabilities of logits [… V]."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+
 
 WHOLE = 12
 """Tokens of the prompt that is read by the whole model."""
@@ -64,7 +100,7 @@ def judge_whole(subject: Subject) -> Finding:
             errors[cache_dtype] = float(np.abs(plain - wanted).max())
         allowed, worst = limit_error(dtype, errors[cache_dtype], largest, cache_dtype), 0.0
         if cache_dtype != dtype and errors[cache_dtype] > allowed:
-            name = str(cache_dtype).removeprefix("torch.")
+            name = dtype_name(cache_dtype)
             notes.append(f"keys in {name} move its own log-probabilities by {errors[cache_dtype]:.2g}")
             continue
         for at, (got, right) in enumerate(zip(values, wanted, strict=True), start=1):

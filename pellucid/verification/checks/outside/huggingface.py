@@ -12,7 +12,7 @@ from pellucid.reference.held_weights import hold_weights
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
-from pellucid.verification.checks.check import Check, Subject
+from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.files.file_weights import describe_difference
 from pellucid.verification.checks.outside.llamacpp_answers import TOKENS, LlamaCppAnswers, ask_llamacpp
 from pellucid.verification.checks.outside.transformers_run import (
@@ -30,11 +30,10 @@ from pellucid.verification.checks.outside.witnesses import (
     judge_departure,
     remember,
 )
-from pellucid.verification.diagnosis import explain_bug
 from pellucid.verification.judge_run import judge_run
 from pellucid.verification.name_table import map_names
 from pellucid.verification.run_report import RunReport
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 WORST = 1e-2
 """The nats by which a log-probability of the fast engine in float32 may be off, or four times as much as
@@ -88,7 +87,11 @@ def compare_with_transformers(subject: Subject) -> TransformersComparison | str:
         except PellucidError as error:
             departure = Departure("config", str(error))
         else:
-            report = explain_bug(judge_run(trace, values), trace, values, theirs.config)
+            report = judge_run(trace, values)
+            if report.bugs:
+                from pellucid.verification.diagnosis import explain_bug  # with the catalogue of mistakes
+
+                report = explain_bug(report, trace, values, theirs.config)
             departure = _compare_angles(theirs, len(ids)) or _first_bug(report)
     logits = recorded["lm_head"].value
     measured = "" if departure else f"{report.summarize().measured}; "
@@ -245,14 +248,3 @@ def distance(answers: LlamaCppAnswers, logprobs: torch.Tensor) -> float:
         if p > UNLIKELY
     ]
     return sum(apart) / max(len(apart), 1)
-
-
-CHECKS = (
-    Check(
-        "transformers",
-        "`transformers` computes the same values, step by step.",
-        f"rounding; {WORST:g} nats for the fast engine",
-        measure_transformers,
-        Judged.MODEL,
-    ),
-)

@@ -5,13 +5,13 @@ import torch
 from pellucid.base.errors import quote
 from pellucid.base.files import temporary_folder
 from pellucid.formats import gguf
-from pellucid.verification.checks.check import Check, Subject
-from pellucid.verification.checks.files.gguf_header import has_rope_scaling, read_header
+from pellucid.verification.checks.check import Subject
+from pellucid.verification.checks.files.second_readers import has_rope_scaling, read_header
 from pellucid.verification.checks.outside.huggingface import compare_with_transformers, distance, log_softmax
 from pellucid.verification.checks.outside.llamacpp_answers import LlamaCppAnswers, ask_llamacpp
 from pellucid.verification.checks.outside.transformers_run import load_gguf
 from pellucid.verification.checks.outside.witnesses import Departure, Witness, judge_departure
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 AGREEMENT, CLEARLY = 0.99, 0.1
 """The part of the choices that must agree, apart from those that are less than this many nats below ours."""
@@ -101,14 +101,3 @@ def _hear_about_export(subject: Subject) -> Witness:
         ours = module(torch.tensor([ids], device=module.device))[0].double().cpu()
     apart = float((log_softmax(found.numpy()) - log_softmax(ours.numpy())).abs().mean())
     return Witness(name, apart <= EXPORT_APART)
-
-
-CHECKS = (
-    Check(
-        "llama.cpp",
-        "`llama.cpp` predicts the same next tokens.",
-        f"{AGREEMENT:.0%} of the choices, but for those within {CLEARLY:g} nats; {APART:g} nats on average",
-        measure_choices,
-        Judged.MODEL,
-    ),
-)

@@ -17,9 +17,14 @@ from pellucid.formats import gguf
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.files.file_weights import list_changed
-from pellucid.verification.checks.files.gguf_header import read_header, write_excerpt
-from pellucid.verification.checks.outside.sample_texts import CONVERSATION, sample_texts
-from pellucid.verification.checks.outside.witnesses import EXPORT, SAME_FILE, remember
+from pellucid.verification.checks.files.second_readers import read_header, write_excerpt
+from pellucid.verification.checks.outside.witnesses import (
+    CONVERSATION,
+    EXPORT,
+    SAME_FILE,
+    remember,
+    sample_texts,
+)
 
 MODULE = "pellucid.verification.checks.outside.llamacpp_process"
 TOKENS = 64

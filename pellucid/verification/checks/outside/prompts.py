@@ -11,13 +11,19 @@ from pellucid.generation.chat import open_chat
 from pellucid.text.chat_template import Chat
 from pellucid.text.prompts import encode_start
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.verification.checks.check import Check, Subject
-from pellucid.verification.checks.files.gguf_header import read_header
+from pellucid.verification.checks.check import Subject
+from pellucid.verification.checks.files.second_readers import read_header
 from pellucid.verification.checks.outside.llamacpp_answers import ask_llamacpp
-from pellucid.verification.checks.outside.outside_tokenizers import SETTINGS, is_gguf, open_outside
-from pellucid.verification.checks.outside.sample_texts import CONVERSATION, SHORT
-from pellucid.verification.checks.outside.witnesses import Departure, Witness, join, judge_departure
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.checks.outside.tokens import SETTINGS, is_gguf, open_outside
+from pellucid.verification.checks.outside.witnesses import (
+    CONVERSATION,
+    SHORT,
+    Departure,
+    Witness,
+    join,
+    judge_departure,
+)
+from pellucid.verification.verdict import Finding, Verdict
 
 Start = tuple[int, ...] | None
 """The ids in front of a text's own; None where those are not found."""
@@ -179,21 +185,3 @@ def _judge_rendering(
             ours = [chat.template.render(messages, asking) for asking in (False, True)]
             others = [Witness("llama.cpp", ours == answers.prompts)]
     return judge_departure("transformers", departure, True, others, backing=())
-
-
-CHECKS = (
-    Check(
-        "bos",
-        "A prompt is preceded by the tokens that its tokenizer's configuration puts there.",
-        "id for id",
-        measure_bos,
-        Judged.MODEL,
-    ),
-    Check(
-        "chat template",
-        "A conversation is written as `transformers` writes it.",
-        "character for character, id for id",
-        measure_template,
-        Judged.MODEL,
-    ),
-)

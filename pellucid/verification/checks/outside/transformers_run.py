@@ -26,7 +26,7 @@ from pellucid.formats.rope_layout import in_layout
 from pellucid.reference.op import Array
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.files.file_weights import list_changed, split_rows
-from pellucid.verification.checks.files.gguf_header import read_header, write_excerpt
+from pellucid.verification.checks.files.second_readers import read_header, write_excerpt
 from pellucid.verification.checks.outside.witnesses import EXPORT, SAME_FILE
 from pellucid.verification.foreign_values import RecordedValue, widen_arrays
 from pellucid.verification.name_table import NameTable, read_table

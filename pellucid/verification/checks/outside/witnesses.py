@@ -4,6 +4,7 @@ A program is the authority on a file in its own format: `transformers` on a Hugg
 a GGUF file. A departure is a bug of ours if the authority departs and no other program that reads the same
 file sides with us, or if two other programs depart. Where one program departs and no other can be asked, the
 verdict is "cannot tell". A program that reads our own export is a witness of our arithmetic alone.
+
 """
 
 import weakref
@@ -89,3 +90,29 @@ def remember(ask: Callable[[Subject], T]) -> Callable[[Subject], T]:
         return answers[subject]
 
     return answer
+
+
+TEXTS = (
+    "It's 12:30, isn't it?  Twenty-three spaces:                       end.\n\n\ttabs\tand\r\nlines",
+    "naïve façade Ångström — “quoted” … ½ ² ™ 𝒳 👩‍🚀 العربية 日本語 עברית Ελληνικά कि",
+    "def f(x):\n    return x ** 2  # 10_000 == 1e4\n",
+    " leading, trailing ",
+    "cafe\u0301 cooperation \ufb01ne \u2167 \uff21\uff22 a\u00a0b\u200bc \u1e9b\u0323 İstanbul",
+    "<|im_start|>user\n<s> </s> <|endoftext|> [INST]",
+)
+"""Spaces, digits, contractions, letters that a normalizer changes; the last has names of special tokens."""
+SHORT = "The sea"
+
+CONVERSATION = (
+    {"role": "system", "content": "Answer in one sentence."},
+    {"role": "user", "content": "What is 12 + 30?"},
+    {"role": "assistant", "content": "It is 42."},
+    {"role": "user", "content": " And twice that?\n"},
+)
+
+
+def sample_texts(subject: Subject) -> tuple[str, ...]:
+    """Returns the texts for a model's tokenizer, the last with the names of its own special tokens."""
+    tokenizer = subject.model.pretrained.tokenizer
+    names = [] if tokenizer is None else list(tokenizer.special_tokens)[:8]
+    return (SHORT, subject.text, *TEXTS, " ".join(f"a{name}b {name}" for name in names) or SHORT)

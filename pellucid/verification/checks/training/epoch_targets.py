@@ -18,7 +18,7 @@ from pellucid.data.rows.records import Records
 from pellucid.data.rows.windows import Windows
 from pellucid.data.shard import Ids
 from pellucid.data.tokens import Tokens
-from pellucid.verification.checks.training.run_subject import RunCheck, RunSubject
+from pellucid.verification.checks.training.run_subject import RunSubject
 from pellucid.verification.checks.training.training_batch import (
     IN_FILES,
     contains,
@@ -211,21 +211,3 @@ def _search_training(parts: list[Rows], rows: list[Ids], most: float) -> tuple[i
     chosen = long[:: max(1, len(long) // SEARCHED_ROWS)][:SEARCHED_ROWS]
     files = [find_tokens(part) for part in parts]
     return len(chosen), sum(any(contains(tokens, row, is_ring=False) for tokens in files) for row in chosen)
-
-
-CHECKS = (
-    RunCheck(
-        "epoch targets",
-        "Each token of the training files is a target once in an epoch, after the token before it.",
-        "each pair as often",
-        measure_epoch,
-        trusts="the token files and the ends of documents that they state; nothing that finds rows in them",
-    ),
-    RunCheck(
-        "validation rows",
-        "The validation rows are the validation files, and each of their tokens is a target once.",
-        "each pair as often",
-        measure_validation_rows,
-        trusts="the token files, and which of them the manifest calls validation",
-    ),
-)

@@ -1,10 +1,8 @@
 """A run that is verified: one of its steps, replayed from a checkpoint with everything that it computed."""
 
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +23,7 @@ from pellucid.training.saving.environment import compare_environments, get_envir
 from pellucid.training.start import resolve_recipe
 from pellucid.training.state import TrainState
 from pellucid.training.step import train_step
+from pellucid.verification.checks.check import Check
 from pellucid.verification.checks.training import gradient_reference
 from pellucid.verification.checks.training.batch_gradients import Problem
 from pellucid.verification.checks.training.gradient_reference import Reference, compute_reference
@@ -38,14 +37,13 @@ from pellucid.verification.checks.training.replayed_step import (
 )
 from pellucid.verification.runs.rebuild import PastRun, UpdateRecorder
 from pellucid.verification.runs.rebuilt_step import RebuiltStep, to_float64
-from pellucid.verification.verdict import Finding, Judged, Verdict
+from pellucid.verification.verdict import Finding, Verdict
 
 FAST_COST, QUICK_COST = 5e11, 5e10
 """Tokens × parameters up to which the fast engine computes the gradients of all rows in float64: minutes, or
 with `quick` about ten seconds. Beyond, a pass over fewer rows is judged."""
 UPDATE_NUMBERS = 4e7
 """The most numbers of parameters whose updates are judged."""
-NO_STEP = "no step from the checkpoint on has a finite gradient"
 MAX_SKIPPED = 4
 """Steps without a finite gradient after which no further one is tried."""
 
@@ -87,6 +85,10 @@ class ReplayedStep(NamedTuple):
         return self.state.dtype
 
 
+class NoStep(Exception):
+    """Raised where no step from the checkpoint on has a finite gradient."""
+
+
 class RunSubject:
     """A run that is verified; `step` is the step to judge, None for the second one after a checkpoint."""
 
@@ -95,9 +97,22 @@ class RunSubject:
         if step is not None:
             self.past.check_step(step)
 
+    def attempt(self, check: "Check[RunSubject]") -> Finding:
+        """Measures the claim of a check, where there is the step that it is of."""
+        try:
+            return check.measure(self)
+        except NoStep:
+            return Finding(Verdict.SKIPPED, "no step from the checkpoint on has a finite gradient")
+
+    @property
+    def replay(self) -> ReplayedStep:
+        """The judged step and the one before it."""
+        if self._replay is None:
+            raise NoStep
+        return self._replay
+
     @cached_property
-    def replay(self) -> ReplayedStep | None:
-        """The judged step and the one before it; None where no step has a finite gradient."""
+    def _replay(self) -> ReplayedStep | None:
         most, last = self._choose_step()
         with self.past.open_state(most) as (state, snapshot, environment):
             unrestored = "" if snapshot is None else find_unrestored(state, snapshot)
@@ -178,13 +193,12 @@ class RunSubject:
     def logged(self) -> Line:
         """The log's line of the judged step; empty where there is none, or where it need not be equal."""
         replay = self.replay
-        return {} if replay is None or replay.environment else self.past.find_logged(replay.step)
+        return {} if replay.environment else self.past.find_logged(replay.step)
 
     @cached_property
     def problem(self) -> Problem:
         """All that determines the loss and the gradients of the judged pass, for the specification."""
         replay = self.replay
-        assert replay is not None
         train, state = self.past.recipe.train, replay.state
         classes = None if state.class_weights is None else state.class_weights.numpy()
         rates = {f"{name}{KEEP}": rate for name, rate in replay.rates.items()}
@@ -202,7 +216,6 @@ class RunSubject:
     def reference(self) -> Reference:
         """The loss and the gradients that the judged pass must have."""
         replay = self.replay
-        assert replay is not None
         return compute_reference(self.problem, replay.dtype, replay.state.device)
 
     def confirm(self, judge: Callable[[], Finding]) -> Finding:
@@ -220,7 +233,6 @@ class RunSubject:
     def how(self) -> str:
         """The step and rows that were judged, and by what: for messages."""
         replay = self.replay
-        assert replay is not None
         which, rows = f"step {replay.step}", self.judged.rows.ids
         if replay.recorder.judged is not None:
             which = f"{pluralize(len(rows), 'row')} of step {replay.step}" + ", without dropout" * bool(
@@ -239,7 +251,6 @@ class RunSubject:
     def judged(self) -> Pass:
         """The rows, loss and gradients that are judged: those of the step, or of the pass of its own."""
         replay = self.replay
-        assert replay is not None
         recorder = replay.recorder
         return recorder.judged or Pass(recorder.batch.batch, replay.event.loss, recorder.grads)
 
@@ -282,24 +293,3 @@ def can_begin(past: PastRun) -> bool:
     except PellucidError:
         return False
     return True
-
-
-@dataclass(frozen=True)
-class RunCheck:
-    """One claim about a run, a complete sentence."""
-
-    name: str
-    claim: str
-    budget: str
-    measure: Callable[[RunSubject], Finding]
-    trusts: str
-    """The parts of the package that are taken as right: a fault of theirs would be in both numbers."""
-    judges: Judged = Judged.PROGRAM
-
-    def run(self, subject: RunSubject) -> Finding:
-        """Measures the claim on a run. The budget may depend on the type in which the run computes."""
-        start = time.perf_counter()
-        found = self.measure(subject)
-        seconds, allowed = time.perf_counter() - start, found.allowed or self.budget
-        found = replace(found, name=self.name, claim=self.claim, judges=self.judges, trusts=self.trusts)
-        return replace(found, allowed=allowed, seconds=seconds)

@@ -18,7 +18,7 @@ from pellucid.data.shard import Ids
 from pellucid.data.tokens import Tokens
 from pellucid.verification.checks.training.batch_gradients import join_rows
 from pellucid.verification.checks.training.replayed_step import KEEP
-from pellucid.verification.checks.training.run_subject import NO_STEP, ReplayedStep, RunCheck, RunSubject
+from pellucid.verification.checks.training.run_subject import ReplayedStep, RunSubject
 from pellucid.verification.verdict import Finding, Verdict
 
 IN_FILES = Windows | Streams | Packed | Padded
@@ -33,8 +33,7 @@ DEVIATIONS = 6.0
 
 def measure_batch(subject: RunSubject) -> Finding:
     """Checks ids, targets and micro-batches of the step."""
-    if (replay := subject.replay) is None:
-        return Finding(Verdict.SKIPPED, NO_STEP)
+    replay = subject.replay
     batch, size = replay.recorder.batch.batch, replay.state.model.config.vocab_size
     seen = join_rows([micro.rows for micro in replay.micro_batches])
     for name in ("ids", "targets", "segments"):
@@ -165,8 +164,7 @@ def contains(tokens: Tokens, text: Ids, is_ring: bool) -> bool:
 
 def measure_dropout(subject: RunSubject) -> Finding:
     """Compares the fraction that each mask drops with its rate."""
-    if (replay := subject.replay) is None:
-        return Finding(Verdict.SKIPPED, NO_STEP)
+    replay = subject.replay
     if not replay.rates:
         return Finding(Verdict.SKIPPED, "the run has no dropout")
     if not replay.keep:
@@ -201,21 +199,3 @@ def _describe_unknown_masks(replay: ReplayedStep) -> Finding:
     rate = replay.rates[name]
     message = f"{name} has a dropout rate of {rate:g}, and a step does not draw the numbers of its mask"
     return Finding(Verdict.BUG, "other random numbers", f"{name}{KEEP}", message)
-
-
-CHECKS = (
-    RunCheck(
-        "step batch",
-        "Each counted target of a step is the id after its position, and every row is computed once.",
-        "id for id",
-        measure_batch,
-        trusts="the token files; the ids of a batch, of which one row is searched for in the files",
-    ),
-    RunCheck(
-        "step dropout",
-        "Each dropout mask of a step drops the fraction that the recipe asks for, and scales the rest.",
-        f"{DEVIATIONS:g} standard deviations",
-        measure_dropout,
-        trusts="a second forward pass, which draws the same numbers, for the masks of the step",
-    ),
-)

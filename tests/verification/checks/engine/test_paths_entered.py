@@ -11,17 +11,11 @@ import pytest
 import pellucid
 from pellucid.engine import linear, positions
 from pellucid.model import Model
-from pellucid.verification.checks.check import DTYPES, Check, Subject
-from pellucid.verification.checks.engine import (
-    backward_paths,
-    engines,
-    far_positions,
-    int8_cache,
-    paths,
-    schedule,
-)
+from pellucid.verification.checks.check import DTYPES, Subject
+from pellucid.verification.checks.engine import paths, schedule
 from pellucid.verification.run_report import RunReport
 from tests.formats.gguf import random_models
+from tests.verification.checks.subjects import find_check
 
 ENGINE = Path(pellucid.__file__).parent / "engine"
 LLAMA, GPT2 = random_models.LLAMA, random_models.GPT2
@@ -38,13 +32,11 @@ MODELS = (
 )
 """Together they have every kind of part that the fast engine computes in its own way."""
 QUANTIZED = LLAMA | {"d_ff": 100}  # not a multiple of a group
-CHECKS: tuple[Check, ...] = (
-    *(check for check in engines.CHECKS if check.name != "compiled"),
-    *paths.CHECKS,
-    *schedule.CHECKS,
-    *far_positions.CHECKS,
-    *int8_cache.CHECKS,
-    *backward_paths.CHECKS,
+MADE = (
+    *("specification", "gradients", "float32", "bfloat16", "float16", "far positions"),
+    *("fused", "batched", "padded", "packed rows", "training pass", "cached", "chunked prefill"),
+    *("scheduled", "scheduled together", "decoded", "long prompt"),
+    *("far decoding", "int8 cache", "backward paths"),
 )
 ELSEWHERE = {
     "initializations.py": "weights before the first step, not what is computed from them",
@@ -149,7 +141,7 @@ def test_every_line_of_the_fast_engine_is_entered_by_a_check(monkeypatch: pytest
     try:
         for shape, weights in (*((shape, None) for shape in MODELS), (QUANTIZED, "int4")):
             subject = Subject(Model(random_models.model(shape | {"n_layer": 1}), weights=weights))
-            for check in CHECKS:
+            for check in map(find_check, MADE):
                 assert not check.run(subject).verdict.is_failure, check.name
     finally:
         measured.stop()

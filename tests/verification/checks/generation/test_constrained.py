@@ -1,37 +1,11 @@
-"""Masks are compared for every model, and texts for those that have room for one."""
-
-from typing import Any
-
-import pytest
+"""Texts of random tokens, and the search with which masks are compared."""
 
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.model import Model
 from pellucid.text.word_level import CharacterTokenizer
-from pellucid.verification.checks.check import Check, Subject
-from pellucid.verification.checks.generation.constrained import CHECKS, TextSearch, judge_walks, walk_masks
+from pellucid.verification.checks.generation.constrained import TextSearch, judge_walks, walk_masks
 from pellucid.verification.checks.generation.constraint_cases import MASK_CASES, OWN_CASES
 from tests.formats.gguf import random_models
-
-CONSTRAINED: Check = CHECKS[0]
-
-
-@pytest.mark.parametrize(
-    ("more", "end"),
-    [
-        ({}, "80 texts of 40 constraints"),
-        ({"context_length": 9}, "50 texts of 25 constraints"),
-        ({"context_length": 3}, "its context has no room for a text"),
-        ({"vocab_size": 20}, "no texts: they take 111 tokens, and it has 20"),
-        ({"mask": "none"}, "its mask is not causal, so it cannot generate"),
-    ],
-    ids=str,
-)
-def test_a_healthy_model_gives_allowed_texts_where_it_has_room(more: dict[str, Any], end: str) -> None:
-    given = random_models.model(random_models.LLAMA | {"n_layer": 1} | more, tokenizer=None)
-    finding = CONSTRAINED.measure(Subject(Model(given)))
-    assert finding.verdict == "equal", finding.at
-    assert finding.measured.startswith("488 masks; it has no tokenizer; ") and finding.measured.endswith(end)
 
 
 def test_texts_of_random_tokens_are_right_in_the_models_own_tokenizer() -> None:

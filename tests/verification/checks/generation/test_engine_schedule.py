@@ -1,5 +1,7 @@
 """The schedule has every feature for which a model has room, and each does what its name says."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -7,9 +9,8 @@ from pellucid.base.errors import PellucidError
 from pellucid.generation import slots
 from pellucid.generation.scheduler import Engine
 from pellucid.model import Model
-from pellucid.verification.checks.check import Subject
+from pellucid.verification.checks.check import ReducedModel, Subject
 from pellucid.verification.checks.generation.engine_schedule import EngineRuns, Lengths
-from pellucid.verification.checks.generation.reduced import ReducedModel
 from tests.formats.gguf import random_models
 
 ALL = {
@@ -60,18 +61,17 @@ def test_a_context_of_one_token_is_only_cropped() -> None:
     assert features(runs(context_length=1)) == {"crop"}
 
 
-@pytest.mark.parametrize("context", range(2, 40))
-@pytest.mark.parametrize("prefix", [0, 1, 3])
-def test_prompts_fit_and_have_the_chunks_that_they_are_named_after(context: int, prefix: int) -> None:
-    if prefix >= context:
-        return
-    found = Lengths.choose(context, prefix)
-    border = max(found.chunk, prefix)
-    assert max(1, prefix) <= found.one <= border and found.new >= 1
-    assert max(found.one, found.two, found.three) + found.new <= context
-    assert not found.two or border < found.two <= border + found.chunk
-    assert not found.three or found.three == border + 2 * found.chunk
-    assert context < 17 + prefix or found.three
+def test_prompts_fit_and_have_the_chunks_that_they_are_named_after() -> None:
+    for context, prefix in itertools.product(range(2, 40), (0, 1, 3)):
+        if prefix >= context:
+            continue
+        found = Lengths.choose(context, prefix)
+        border = max(found.chunk, prefix)
+        assert max(1, prefix) <= found.one <= border and found.new >= 1
+        assert max(found.one, found.two, found.three) + found.new <= context
+        assert not found.two or border < found.two <= border + found.chunk
+        assert not found.three or found.three == border + 2 * found.chunk
+        assert context < 17 + prefix or found.three
 
 
 def test_a_prefix_is_really_shared_and_proposals_are_accepted_and_rejected(

@@ -11,55 +11,35 @@ from pellucid.generation.context import shorten
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.strategies.beam_search import BeamSearch
-from pellucid.model import Model
-from pellucid.verification.checks.check import Check, Subject
 from pellucid.verification.checks.generation.engine_schedule import Generated
 from pellucid.verification.checks.generation.generated import (
-    CHECKS,
     Judge,
     Scorer,
     search_beams,
     split_passes,
 )
 from pellucid.verification.verdict import Finding
-from tests.formats.gguf import random_models
+from tests.verification.checks.subjects import make_subject, measure
 
-GENERATED: Check = CHECKS[0]
 PROMPT = (3, 4, 5)
 
 
-def subject(gain: float = 1.0, dtype: str = "float32", **more: object) -> Subject:
-    shape = random_models.LLAMA | more
-    given = random_models.model(shape).weights
-    weights = {name: gain * array for name, array in given.items()}
-    return Subject(Model(random_models.model(shape, weights=weights, tokenizer=None), dtype=dtype))
-
-
 def judge(dtype: torch.dtype = torch.float64) -> Judge:
-    return Judge(Scorer(subject().module(dtype)), prefix=0)
+    return Judge(Scorer(make_subject(has_tokenizer=False).module(dtype)), prefix=0)
 
 
 @pytest.mark.rotating
 @pytest.mark.parametrize("gain", [0.0, 0.01, 1.0, 10.0, 100.0])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_healthy_model_generates_what_it_scores(gain: float, dtype: str) -> None:
-    finding = GENERATED.measure(subject(gain, dtype))
+    finding = measure("generated", gain=gain, dtype=dtype, has_tokenizer=False)
     assert finding.verdict == "noise", f"{finding.at}: {finding.message}"
 
 
 @pytest.mark.rotating
 @pytest.mark.parametrize("context", [1, 2, 3, 5, 9, 17])
 def test_a_short_context_is_checked_as_far_as_it_goes(context: int) -> None:
-    assert GENERATED.measure(subject(context_length=context)).verdict == "noise"
-
-
-def test_a_model_that_sees_ahead_is_not_checked() -> None:
-    assert GENERATED.measure(subject(mask="none")).verdict == "skipped"
-
-
-def test_logits_that_are_not_finite_are_said_and_not_judged() -> None:
-    finding = GENERATED.measure(subject(1e3, "float16", norm="none"))
-    assert finding.verdict != "BUG" and "float16 are not finite" in finding.measured
+    assert measure("generated", has_tokenizer=False, context_length=context).verdict == "noise"
 
 
 # ---- what is claimed of a text
@@ -155,5 +135,5 @@ def test_the_search_finds_what_the_engines_search_finds() -> None:
 
 
 def test_the_search_does_not_judge_ties() -> None:
-    flat = Scorer(subject(gain=0.0).module(torch.float64))
+    flat = Scorer(make_subject(gain=0.0).module(torch.float64))
     assert search_beams(flat, Request(PROMPT, Sampling(beams=2, max_new_tokens=2, stop_ids=()))) is None

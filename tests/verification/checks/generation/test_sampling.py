@@ -6,11 +6,8 @@ import pytest
 from pellucid.generation.request import Completion
 from pellucid.generation.samplers import drawn_token
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.model import Model
-from pellucid.verification.checks.check import Check, Subject
-from pellucid.verification.checks.generation.reduced import ReducedModel
+from pellucid.verification.checks.check import ReducedModel
 from pellucid.verification.checks.generation.sampling import (
-    CHECKS,
     Drawn,
     SamplingCase,
     choose_count,
@@ -18,24 +15,13 @@ from pellucid.verification.checks.generation.sampling import (
     count_draws,
     find_dependence,
 )
-from pellucid.verification.verdict import Finding
-from tests.formats.gguf import random_models
-
-SAMPLED: Check = CHECKS[0]
-
-
-def measure(gain: float = 1.0, dtype: str = "float32", **more: object) -> Finding:
-    given = random_models.model(random_models.LLAMA | more)
-    weights = {name: gain * array for name, array in given.weights.items()}
-    return SAMPLED.measure(
-        Subject(Model(random_models.model(random_models.LLAMA | more, weights=weights), dtype=dtype))
-    )
+from tests.verification.checks.subjects import make_subject, measure
 
 
 @pytest.mark.rotating
 @pytest.mark.parametrize("gain", [0.0, 0.01, 1.0, 100.0])
 def test_a_flat_or_a_sharp_model_draws_as_it_should(gain: float) -> None:
-    finding = measure(gain)
+    finding = measure("sampled", gain=gain)
     assert finding.verdict == "equal", f"{finding.at}: {finding.message}"
     assert "would show" in finding.measured
 
@@ -43,26 +29,20 @@ def test_a_flat_or_a_sharp_model_draws_as_it_should(gain: float) -> None:
 @pytest.mark.rotating
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_draws_in_16_bits_are_replayed_from_their_own_logits(dtype: str) -> None:
-    assert measure(dtype=dtype).verdict == "equal"
+    assert measure("sampled", dtype=dtype).verdict == "equal"
 
 
 @pytest.mark.rotating
 @pytest.mark.parametrize("more", [{"vocab_size": 2}, {"vocab_size": 4}, {"context_length": 2}])
 def test_a_tiny_model_draws_as_it_should(more: dict[str, object]) -> None:
-    assert measure(**more).verdict == "equal"
-
-
-@pytest.mark.parametrize("more", [{"mask": "none"}, {"context_length": 1}])
-def test_a_model_that_cannot_generate_is_not_checked(more: dict[str, object]) -> None:
-    finding = measure(**more)
-    assert finding.verdict == "skipped" and finding.measured.startswith("its ")
+    assert measure("sampled", **more).verdict == "equal"
 
 
 def test_a_probability_that_is_a_little_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cumulative probability is a tenth too small: less than counting shows."""
     right = drawn_token.find_place
     monkeypatch.setattr(drawn_token, "find_place", lambda reached, u: right(reached, min(1.1 * u, 0.999)))
-    finding = measure()
+    finding = measure("sampled")
     assert (finding.verdict, finding.at) == ("BUG", "sampling.draw")
     assert "u = " in finding.message and "token" in finding.measured
 
@@ -70,7 +50,7 @@ def test_a_probability_that_is_a_little_off_is_found(monkeypatch: pytest.MonkeyP
 def test_frequencies_that_depart_are_found_whatever_u_is(monkeypatch: pytest.MonkeyPatch) -> None:
     right = drawn_token.find_place
     monkeypatch.setattr(drawn_token, "find_place", lambda reached, u: right(reached, u**2))
-    model = ReducedModel(Subject(Model(random_models.model(random_models.LLAMA))))
+    model = ReducedModel(make_subject())
     finding = count_draws(model, model.ids(5), replayed=1)
     assert (finding.verdict, finding.at) == ("BUG", "sampling.draw")
     assert "in which the specification's" in finding.message

@@ -18,7 +18,7 @@ from pellucid.verification.checks.training.run_subject import RunSubject
 from pellucid.verification.checks.training.training_batch import find_tokens
 from tests.training import small_run_folders
 from tests.training.small_run_folders import trained
-from tests.verification.checks.training.test_next_checkpoint import KINDS, of_text
+from tests.verification.checks.training.test_checkpoints import KINDS, of_text
 
 
 def begun(path: Path, *changes: str) -> RunSubject:

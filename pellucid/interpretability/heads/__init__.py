@@ -1,1 +1,0 @@
-"""Heads of a model: what they attend to, and the loss without them."""

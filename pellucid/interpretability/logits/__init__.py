@@ -1,1 +1,0 @@
-"""The origin of a logit: the lens, tuned or not, direct attribution, and the search for the largest."""
