@@ -31,11 +31,10 @@ from pellucid.engine.cache import Cache
 from pellucid.engine.gpu.decoder import GpuDecoder
 from pellucid.engine.gpu.loop import LoopText
 from pellucid.engine.transformer import Transformer
-from pellucid.generation.feed import Feed
 from pellucid.generation.request import Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.generation.slots import CHUNK, CacheSlots
+from pellucid.generation.slots import CHUNK, CacheSlots, Feed
 
 GPT2 = {
     "vocab_size": 50257,

@@ -268,8 +268,7 @@ class ChatScreen:
 
     def show_ledger(self, number: int | None) -> None:
         """Prints how the tokens of the last answer were chosen, or one of them."""
-        from pellucid.generation.ledger.text import format_ledger
-        from pellucid.generation.ledger.token_text import format_token
+        from pellucid.generation.ledger.text import format_ledger, format_token
 
         ledger = self.conversation.why()
         if number is None:

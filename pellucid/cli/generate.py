@@ -16,10 +16,8 @@ from pellucid.cli.sampling_options import GivenSampling
 from pellucid.cli.terminal import count_columns, exact_output, note, standard_input
 
 if TYPE_CHECKING:
-    from pellucid.generation.prompt_file import PromptRecord
-    from pellucid.generation.prompt_jobs import PromptJob
+    from pellucid.generation.prompt_jobs import PromptJob, PromptRecord, ResultFile
     from pellucid.generation.request import Completion
-    from pellucid.generation.result_file import ResultFile
     from pellucid.generation.scheduler import Engine
     from pellucid.generation.settings.keywords import GenerationCall
     from pellucid.model import Model
@@ -107,9 +105,8 @@ def generate(
 
     A model without a tokenizer continues ids: '[1, 2, 3]'.
     """
-    from pellucid.generation.complete import make_engine
-    from pellucid.generation.prompt_jobs import make_jobs
-    from pellucid.generation.result_file import ResultFile
+    from pellucid.generation.generate import make_engine
+    from pellucid.generation.prompt_jobs import ResultFile, make_jobs
 
     if chat and parse_special:
         raise UsageError("--chat parses the template's special tokens and no others: omit --parse-special.")
@@ -186,7 +183,7 @@ def _show_ledger(
     force: bool,
 ) -> None:
     """Prints how each token was chosen, and writes it to files."""
-    from pellucid.generation.complete import make_ledgers
+    from pellucid.generation.generate import make_ledgers
 
     (ledger,) = make_ledgers(model, call, [job.request], [completions])
     for path in files:
@@ -199,7 +196,7 @@ def _show_ledger(
 
 def _read_records(prompts: Sequence[str], file: str | None) -> "list[PromptRecord]":
     """Returns the prompts of a command line: its arguments, standard input, or a file of them."""
-    from pellucid.generation.prompt_file import MOST_BYTES, PromptRecord, read_prompt_file, read_prompt_lines
+    from pellucid.generation.prompt_jobs import MOST_BYTES, PromptRecord, read_prompt_file, read_prompt_lines
 
     if bool(prompts) == (file is not None):
         raise UsageError("give prompts, - for standard input, or --file with a file of them: one of these.")
@@ -251,8 +248,7 @@ def _print_results(
 ) -> None:
     """Prints the results of each prompt, in order, or writes them to a file."""
     from pellucid.cli.console import counting_bar
-    from pellucid.generation.prompt_jobs import run_jobs
-    from pellucid.generation.result_file import format_line
+    from pellucid.generation.prompt_jobs import format_line, run_jobs
 
     out, written = exact_output(), 0
 

@@ -61,7 +61,7 @@ def _replay_ledger(file: Path, model: str | None) -> None:
     if model is None:
         done = ledger.replay()
     else:
-        from pellucid.generation.ledger.rerun import open_model_of, replay_with
+        from pellucid.generation.ledger.ledger import open_model_of, replay_with
 
         done = replay_with(ledger, open_model_of(ledger, model))
     print(done)

@@ -224,7 +224,7 @@ def _evaluate_one(
 def describe_model(model: "Model", documents: "Documents", name: str) -> "EvaluatedModel":
     """Returns which model it is, and how it reads and computes."""
     from pellucid.evaluation.result import EvaluatedModel
-    from pellucid.generation.ledger.make import compute_fingerprint
+    from pellucid.generation.ledger.ledger import compute_fingerprint
 
     path, tokenizer = model.pretrained.provenance.path, documents.tokenizer
     return EvaluatedModel(

@@ -22,7 +22,7 @@ from pellucid.base.errors import TokenError, UsageError
 from pellucid.evaluation.continuations import ContinuationScore, EncodedPair, score_continuations
 from pellucid.evaluation.scoring import Journal
 from pellucid.generation.chat import open_chat
-from pellucid.generation.complete import complete, make_engine
+from pellucid.generation.generate import complete, make_engine
 from pellucid.generation.request import Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.chat_template import Chat

@@ -69,7 +69,7 @@ def evaluate_tasks(
     """Yields the result of each task, in order; `seed` and `samples` are those of the bootstrap, `name` is
     that of the model among others."""
     from pellucid.evaluation.multiple_choice import score_questions, summarize_choices
-    from pellucid.generation.ledger.make import compute_fingerprint
+    from pellucid.generation.ledger.ledger import compute_fingerprint
 
     if not tasks:
         return

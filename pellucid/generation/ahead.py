@@ -13,12 +13,11 @@ import torch
 
 from pellucid.base.errors import PellucidError
 from pellucid.engine.gpu.decoder import GpuDecoder
-from pellucid.generation.feed import Feed
 from pellucid.generation.handle import Handle
-from pellucid.generation.samplers.chain import NOTHING, Chain, Chosen, draw_uniforms
-from pellucid.generation.slots import CacheSlots
-from pellucid.generation.strategies.sample import Sample
-from pellucid.generation.strategies.strategy import TextRow
+from pellucid.generation.samplers.chain import NOTHING, Chain, Chosen
+from pellucid.generation.samplers.drawn_token import draw_uniforms
+from pellucid.generation.slots import CacheSlots, Feed
+from pellucid.generation.strategies.sample import Sample, TextRow
 
 if TYPE_CHECKING:  # which imports Triton
     from pellucid.engine.gpu.drawing import DrawSettings
@@ -57,7 +56,7 @@ def can_go_ahead(decoder: GpuDecoder, slots: CacheSlots, handles: Sequence[Handl
     return (
         decoder.can_loop(slots.cache)
         and all(map(_can_choose, handles))
-        and sum(len(_get_rows(handle)) for handle in handles) <= decoder.most
+        and sum(len(handle.strategy.rows) for handle in handles) <= decoder.most
     )
 
 
@@ -66,8 +65,7 @@ def _can_choose(handle: Handle) -> bool:
     them."""
     strategy = handle.strategy
     return (
-        isinstance(strategy, Sample)
-        and strategy.has_begun
+        strategy.has_begun
         and not strategy.reads_prompt
         and not handle.waits_for_reader
         and not handle.needs_host
@@ -90,7 +88,7 @@ class Ahead:
 
     def __init__(self, decoder: GpuDecoder, slots: CacheSlots, handles: Sequence[Handle]) -> None:
         self.decoder, self.slots, self.handles = decoder, slots, set(handles)
-        self.texts = [(handle, row) for handle in handles for row in _get_rows(handle)]
+        self.texts = [(handle, row) for handle in handles for row in handle.strategy.rows]
         self.ended: set[int] = set()
         self.loop = self._begin(decoder)
 
@@ -167,11 +165,6 @@ class Ahead:
         for _, row in self.texts:
             lengths[row.slot] = len(self.slots.tokens[row.slot])
         self.slots.cache.set_lengths(lengths)
-
-
-def _get_rows(handle: Handle) -> list[TextRow]:
-    assert isinstance(handle.strategy, Sample)
-    return handle.strategy.rows
 
 
 def _goes_on(row: TextRow, slots: CacheSlots) -> bool:

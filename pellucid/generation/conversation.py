@@ -32,9 +32,7 @@ from pellucid.generation.conversation_file import (
     write_messages,
 )
 from pellucid.generation.ledger.explain_token import TokenNumber, explain_token
-from pellucid.generation.ledger.ledger import Ledger
-from pellucid.generation.ledger.make import make_ledger
-from pellucid.generation.model_decoder import make_decoder
+from pellucid.generation.ledger.ledger import Ledger, make_ledger
 from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.settings.foreign_keys import read_generation
 from pellucid.generation.settings.keywords import own_settings, read_engine_options
@@ -279,6 +277,7 @@ class Conversation:
         """The engine, which keeps what it has read from one answer to the next."""
         slots = self.sampling.beams
         if self._engine is None or self._slots < slots:
+            from pellucid.generation.decoders import make_decoder
             from pellucid.generation.scheduler import Engine
 
             if self._engine is not None:

@@ -1,15 +1,19 @@
-"""The generation methods of `Model`: thin callers of the engine, which is made for one call.
+"""The generation methods of `Model`, and requests through one engine: its size, and the completions of each.
+
+The methods are thin callers of the engine, which is made for one call.
 
 Each takes a prompt, `max_new_tokens`, `temperature`, `seed`, and the keywords of `GenerationOptions`.
 """
 
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from pellucid.base.arguments import check_bool, check_text
+from pellucid.base.dtypes import dtype_name
 from pellucid.base.errors import UsageError
-from pellucid.generation.complete import complete, make_engine, make_ledgers
 from pellucid.generation.context import check_room
 from pellucid.generation.settings.keywords import GenerationCall, GenerationOptions, read_options, split_seeds
 from pellucid.model import Model, to_model
@@ -17,10 +21,15 @@ from pellucid.text.prompts import Prompt, encode_start, split_prompts
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from pellucid.generation.handle import Handle
-    from pellucid.generation.request import Completion
+    from pellucid.generation.ledger.ledger import Ledger
+    from pellucid.generation.request import Completion, Request, Token
+    from pellucid.generation.scheduler import Engine
 
+SLOTS = 8
+"""Texts that are generated at once, at most."""
 Same = TypeVar("Same", str, list[int], list[str], list[list[int]])
 """What follows a prompt has the prompt's type."""
+Piece = TypeVar("Piece", str, int)
 
 
 @overload
@@ -133,7 +142,7 @@ def stream(
     """
     check_text("prompt", prompt)
     handle = start(model, prompt, max_new_tokens, temperature, seed, **options)
-    return _texts(handle)
+    return _read(handle, attrgetter("text"))
 
 
 def generate_ids(
@@ -147,7 +156,7 @@ def generate_ids(
 ) -> Iterator[int]:
     """Yields the ids that follow a prompt, one by one; the last may be a token that ends the text."""
     handle = start(model, prompt, max_new_tokens, temperature, seed, **options)
-    return _ids(handle)
+    return _read(handle, attrgetter("id"))
 
 
 def astream(
@@ -188,18 +197,10 @@ def start(
     return make_engine(model, [request], call.engine).add(request)
 
 
-def _texts(handle: "Handle") -> Iterator[str]:
+def _read(handle: "Handle", read: "Callable[[Token], Piece]") -> "Iterator[Piece]":
+    """Yields what is read of each token; the request ends where the caller leaves."""
     try:
-        for token in handle:
-            yield token.text
-    finally:
-        handle.cancel()
-
-
-def _ids(handle: "Handle") -> Iterator[int]:
-    try:
-        for token in handle:
-            yield token.id
+        yield from map(read, handle)
     finally:
         handle.cancel()
 
@@ -216,3 +217,81 @@ async def _in_thread(handle: "Handle") -> AsyncIterator[str]:
     finally:
         handle.cancel()
         worker.shutdown(wait=False)
+
+
+# ---- requests through one engine
+
+
+def make_engine(model: "Model", requests: "Sequence[Request]", options: Mapping[str, Any]) -> "Engine":
+    """Returns an engine whose slots hold the longest of the requests, and at most `SLOTS` of them at once.
+
+    It raises where one does not fit the context, before a weight is read.
+    """
+    capacity = max(check_request(model, one) for one in requests)
+    rows = [max(one.sampling.n, one.sampling.beams) for one in requests]
+    from pellucid.generation.decoders import make_decoder
+    from pellucid.generation.scheduler import Engine
+
+    decoder, given = make_decoder(model), dict(options)
+    if "draft" in given:
+        given["draft"] = make_decoder(given["draft"])
+    return Engine(
+        decoder,
+        model.pretrained.tokenizer,
+        stop_ids=model.eos_ids,
+        slots=max(min(sum(rows), SLOTS), *rows),
+        capacity=capacity,
+        **given,
+    )
+
+
+def check_request(model: "Model", request: "Request") -> int:
+    """Returns how many tokens a slot must hold: the prompt and what follows, or the whole context where a
+    text goes on beyond it. It raises where the model cannot run the request."""
+    from pellucid.generation.context import check_fits
+
+    request.sampling.check_vocabulary(model.config.vocab_size)
+    context, prefix = model.config.context_length, model.config.mask.bidirectional_prefix
+    new = check_fits(len(request.prompt), request.sampling, context, prefix)
+    return len(request.prompt) + new if request.sampling.context == "refuse" else context
+
+
+def make_ledgers(
+    model: "Model",
+    call: GenerationCall,
+    requests: "Sequence[Request]",
+    done: "Sequence[list[Completion]]",
+) -> "list[Ledger]":
+    """Returns the ledger of each request, which had `ledger=True`."""
+    from pellucid.generation.ledger.ledger import make_ledger
+
+    cache, draft = call.engine.get("cache_dtype"), call.engine.get("draft")
+    return [
+        make_ledger(
+            model,
+            request,
+            completions,
+            sources=call.origins,
+            cache_dtype=None if cache is None else dtype_name(cache),
+            draft=None if draft is None else draft.short_name,
+        )
+        for request, completions in zip(requests, done, strict=True)
+    ]
+
+
+def complete(
+    engine: "Engine", requests: "Sequence[Request]", waiting: int = 64
+) -> "Iterator[list[Completion]]":
+    """Yields the completions of each request, in the order of the requests; at most `waiting` are in the
+    engine at a time. All are cancelled where the caller leaves."""
+    handles: deque[Handle] = deque()
+    try:
+        for request in requests:
+            handles.append(engine.add(request, streams=False))
+            if len(handles) >= waiting:
+                yield handles.popleft().result()
+        while handles:
+            yield handles.popleft().result()
+    finally:
+        for handle in handles:
+            handle.cancel()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.samplers.own_probabilities import TopLogprobs
-from pellucid.generation.strategies.strategy import Strategy
+from pellucid.generation.strategies.sample import Sample
 
 if TYPE_CHECKING:  # the engine makes handles
     from pellucid.generation.scheduler import Engine
@@ -19,7 +19,7 @@ MOST_UNREAD = 64
 class Handle:
     """One request in the engine: iterate over its tokens as they come, or wait for its result."""
 
-    def __init__(self, engine: "Engine", strategy: Strategy, streams: bool) -> None:
+    def __init__(self, engine: "Engine", strategy: Sample, streams: bool) -> None:
         self._engine, self.strategy, self._streams = engine, strategy, streams
         self._unread: deque[Token] = deque()
         self._full_since: float | None = None

@@ -1,15 +1,27 @@
-"""The prompts of a command: each with the request that continues it, and its results as data."""
+"""The prompts of a command: read from a file, each with the request that continues it, and its results as
+lines of a file.
 
+A line of a file of prompts has an id and settings of its own where it has them:
+
+{"prompt": "Once upon a time", "id": 7, "sampling": {"temperature": 0.8}}
+"a prompt alone"
+[1, 2, 3]
+"""
+
+import json
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pellucid.base.errors import PellucidError, TokenError
+from pellucid.base.errors import FileError, PellucidError, TokenError, file_errors
+from pellucid.base.files import UNPAIRED, Kind, check_output, check_readable, new_file, read_text, write_line
+from pellucid.base.schema import Field, read
 from pellucid.generation.chat import ask, open_chat
-from pellucid.generation.complete import check_request, complete
-from pellucid.generation.prompt_file import PromptRecord
+from pellucid.generation.generate import check_request, complete
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.keywords import GenerationCall
 from pellucid.generation.settings.sampling import Sampling
@@ -20,6 +32,60 @@ from pellucid.text.prompts import encode_start, parse_prompt
 if TYPE_CHECKING:
     from pellucid.generation.scheduler import Engine
     from pellucid.model import Model
+
+MOST_BYTES = 1 << 30
+"""Of a file of prompts."""
+KEYS = (
+    Field("prompt", str | tuple[int, ...]),
+    Field("id", str | int | None, None),
+    Field("sampling", Mapping[str, Any], {}),
+)
+"""The keys of a line of prompts."""
+RESULT_KEYS = ("prompt", "text", "ids", "finish")
+"""Keys that every line has."""
+MOST_LINE = 1 << 26
+"""Of a first line that is read to recognize a file."""
+
+
+@dataclass(frozen=True)
+class PromptRecord:
+    """A prompt that was given: a text or ids, and what its line says about it."""
+
+    prompt: str | tuple[int, ...]
+    id: str | int | None = None
+    """Returned with the result, so that the two can be matched."""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of this prompt alone."""
+    where: str = ""
+    """The file and the line, for messages."""
+
+
+def read_prompt_file(path: Path) -> list[PromptRecord]:
+    """Returns the prompts of a JSONL file; all of them are read before anything is generated."""
+    return read_prompt_lines(read_text(path, MOST_BYTES), str(path))
+
+
+def read_prompt_lines(text: str, name: str) -> list[PromptRecord]:
+    """Returns the prompt of each line that is not blank; `name` is that of the file, for messages."""
+    lines = enumerate(text.split("\n"), 1)  # a text may have other line ends inside its quotes
+    found = [_read_line(line, f"{name}, line {number}") for number, line in lines if line.strip()]
+    if not found:
+        raise FileError(f'{name} has no prompts: a line is a JSON object such as {{"prompt": "Once"}}.')
+    return found
+
+
+def _read_line(line: str, where: str) -> PromptRecord:
+    try:
+        given = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise FileError(
+            f'{where} is not JSON: {error}. A line is {{"prompt": "…"}}, a text in quotes, or ids, [1, 2].'
+        ) from None
+    table = given if isinstance(given, dict) else {"prompt": given}
+    return PromptRecord(**read(KEYS, table, where, path=f"{where}: ", error=FileError), where=where)
+
+
+# ---- the requests
 
 
 @dataclass(frozen=True)
@@ -128,3 +194,62 @@ def token_rate(times: Sequence[float]) -> float | None:
     2.0
     """
     return (len(times) - 1) / (times[-1] - times[0]) if times and times[-1] > times[0] else None
+
+
+# ---- the results
+
+
+def format_line(result: Mapping[str, Any]) -> str:
+    """Returns a result as one line of JSON."""
+    return json.dumps(result, ensure_ascii=False)
+
+
+class ResultFile:
+    """A JSONL file that grows by one line for each result.
+
+    It is created, or with `force` an older one is replaced, together with the first result: what is refused
+    before leaves everything as it was. Every line is whole, also when the process is killed.
+    """
+
+    def __init__(self, path: Path, force: bool = False) -> None:
+        check_output(path, RESULTS, force)
+        self.path, self._force = path, force
+        self._file: int | None = None
+
+    def write(self, result: Mapping[str, Any]) -> None:
+        """Writes one line, to the system before this returns."""
+        line = f"{format_line(result)}\n".encode("utf-8", UNPAIRED)
+        if self._file is None:
+            with new_file(self.path, RESULTS, self._force) as file:
+                file.write(line)
+            with file_errors("write", self.path):
+                self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            return
+        with file_errors("write", self.path):
+            write_line(self._file, line)
+
+    def __enter__(self) -> "ResultFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            with file_errors("write", self.path):
+                os.fsync(self._file)
+            os.close(self._file)
+
+
+def _why_not(path: Path) -> str:
+    check_readable(path)
+    if path.is_dir():
+        return "it is a folder"
+    with path.open("rb") as file:
+        first = file.readline(MOST_LINE)
+    try:
+        found = json.loads(first) if first else dict.fromkeys(RESULT_KEYS)
+    except (ValueError, RecursionError):
+        return "its first line is not JSON"
+    known = isinstance(found, dict) and set(RESULT_KEYS) <= set(found)
+    return "" if known else f"its first line does not have the keys {', '.join(RESULT_KEYS)}"
+
+
+RESULTS = Kind("a file of results", _why_not)

@@ -41,17 +41,14 @@ from pellucid.generation.ahead import (
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
 from pellucid.generation.decoders import Decoder
-from pellucid.generation.feed import Feed
 from pellucid.generation.handle import Handle
 from pellucid.generation.request import Request
 from pellucid.generation.samplers.chain import Chain, Chosen, choose
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.generation.slots import CHUNK, CacheSlots, get_row, join_rows, split_rows
+from pellucid.generation.slots import CHUNK, CacheSlots, Feed, get_row, join_rows, split_rows
 from pellucid.generation.strategies.beam_search import Beams
-from pellucid.generation.strategies.sample import Sample
-from pellucid.generation.strategies.speculative_decoding import Speculation
-from pellucid.generation.strategies.speculative_slots import Speculate
-from pellucid.generation.strategies.strategy import Job, Strategy
+from pellucid.generation.strategies.sample import Job, Sample
+from pellucid.generation.strategies.speculative import Speculate, Speculation
 from pellucid.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -515,6 +512,6 @@ class Engine:
         return [list(islice(chosen, len(some))) for some in draws]
 
 
-def choose_strategy(sampling: Sampling) -> type[Strategy]:
+def choose_strategy(sampling: Sampling) -> type[Sample]:
     """Returns the strategy of a request."""
     return Beams if sampling.beams > 1 else Sample

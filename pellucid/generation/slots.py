@@ -9,7 +9,7 @@ fused step of a GPU, which makes no promise of bits, reads tokens of all texts a
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,18 +21,36 @@ from pellucid.engine.device_memory import get_free_memory
 from pellucid.engine.gpu.decoder import GpuDecoder
 from pellucid.engine.linear import MOST_DECODED
 from pellucid.generation.decoders import Decoder
-from pellucid.generation.feed import Feed
 
 CHUNK = 128
 """Tokens of a prompt between two borders."""
 STRIDE = 256
 """Steps in which the keys that a static step attends to grow."""
 
-
 _One = tuple[int, tuple[int, ...], bool]
 """A feed's place, the one token of a segment, and whether its logits are wanted."""
 _Found = dict[int, list[Tensor]]
 """The logits of each feed, by its place."""
+
+
+class Feed(NamedTuple):
+    """Tokens that one request reads in one step: they follow those of a slot.
+
+    Attention is computed segment by segment, in order. The logits of the last `outputs` tokens are returned.
+    """
+
+    slot: int
+    segments: tuple[tuple[int, ...], ...]
+    outputs: int
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(map(len, self.segments))
+
+    @property
+    def is_decode(self) -> bool:
+        """Returns whether it is one token with its logits."""
+        return self.outputs == 1 and self.n_tokens == 1
 
 
 class CacheSlots:

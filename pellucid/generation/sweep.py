@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from pellucid.base.errors import UsageError, show, unknown
 from pellucid.data.generated.stories import LEVELS
 from pellucid.data.generated.stories.parse import accepted_length
-from pellucid.generation.complete import complete, make_engine
 from pellucid.generation.context import check_room
+from pellucid.generation.generate import complete, make_engine
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.keywords import read_options
 from pellucid.generation.settings.table import SETTINGS

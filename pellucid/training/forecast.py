@@ -27,7 +27,7 @@ from pellucid.training.device import decide_compilation, resolve_device, resolve
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.scaling import compute_share
 from pellucid.training.evaluate import check_evaluation, check_patience
-from pellucid.training.history.tensorboard import writer_class
+from pellucid.training.history.log import writer_class
 from pellucid.training.objective import make_class_weights
 from pellucid.training.optimizers import make_optimizer
 from pellucid.training.plan import UTILIZATION, bytes_per_token

@@ -20,8 +20,7 @@ from pellucid.training import memory
 from pellucid.training.device import describe_determinism_cost, resolve_device
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks, flatten
 from pellucid.training.evaluate import check_evaluation
-from pellucid.training.history import tensorboard
-from pellucid.training.history.log import cut
+from pellucid.training.history.log import cut, writer_class
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.run import Run
@@ -68,7 +67,7 @@ def _open_run(
     config = make_config(recipe, base) if base else recipe.config(recipe.data.vocab_size or 1)
     memory.check_fits(recipe, config, str(device), ranks.world)
     if recipe.train.tensorboard and ranks.is_main:
-        tensorboard.writer_class()  # refused now where it is not installed
+        writer_class()  # refused now where it is not installed
     with ranks.main_process_first():
         _check_shared(folder, ranks)
         source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / DATA, report, base)

@@ -31,10 +31,9 @@ from pellucid.training.events import (
     Started,
     Stepped,
 )
-from pellucid.training.history.log import Log, make_line
+from pellucid.training.history.log import Board, Log, make_line
 from pellucid.training.history.nonfinite import NonfiniteLocator
 from pellucid.training.history.recorder import Recorder
-from pellucid.training.history.tensorboard import Board
 from pellucid.training.machine import find_peak
 from pellucid.training.pace import Pace
 from pellucid.training.recipe import Recipe

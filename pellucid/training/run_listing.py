@@ -36,16 +36,8 @@ def find_runs(folder: Path, deep: int = DEEP) -> Iterator[Path]:
 
 def describe_run(path: Path) -> dict[str, Any]:
     """Returns the figures of a run; a broken one does not hide the others."""
-    row: dict[str, Any] = {"name": str(path), "state": "broken", "step": 0, "steps": None, "loss": None}
-    row |= {
-        "best": None,
-        "best_step": None,
-        "gap": None,
-        "learned": None,
-        "tokens": None,
-        "why": None,
-        "saved": None,
-    }
+    unknown = ("steps", "loss", "best", "best_step", "gap", "learned", "tokens", "why", "saved")
+    row: dict[str, Any] = {"name": str(path), "state": "broken", "step": 0} | dict.fromkeys(unknown)
     log = path / LOG
     try:
         row["age"] = max(0.0, time.time() - (log if log.exists() else path).stat().st_mtime)

@@ -16,7 +16,7 @@ from pellucid.evaluation.score import Score
 from pellucid.generation import handle, output, slots
 from pellucid.generation.samplers import chain, drawn_token
 from pellucid.generation.samplers.row_operations import ROW_OPERATIONS
-from pellucid.generation.strategies import beam_search, sample, speculative_slots, strategy
+from pellucid.generation.strategies import beam_search, sample, speculative
 from pellucid.model import Model
 from pellucid.parts.samplers.banned_tokens import BannedTokens
 from pellucid.parts.samplers.frequency_penalty import FrequencyPenalty
@@ -245,7 +245,7 @@ def min_new_tokens_counts_the_prompt(patch: Patch) -> None:
 
 
 @generated(subject="llama", at="generated[request=prefill chunk 2,token=0]")
-@replacing(strategy.TextRow, "make_feed")
+@replacing(sample.TextRow, "make_feed")
 def second_chunk_is_read_from_its_start(
     right: Wrong, self: Any, cache_slots: Any, *args: Any, **more: Any
 ) -> Any:
@@ -260,7 +260,7 @@ def second_chunk_is_read_from_its_start(
 
 
 @generated(subject="bloom", at="generated[request=one chunk,token=0]")
-@replacing(strategy.TextRow, "make_feed")
+@replacing(sample.TextRow, "make_feed")
 def last_token_of_a_prompt_is_lost(right: Wrong, self: Any, *args: Any, **more: Any) -> Any:
     """The last token of a prompt is read as the one before it."""
     feed = right(self, *args, **more)
@@ -270,7 +270,7 @@ def last_token_of_a_prompt_is_lost(right: Wrong, self: Any, *args: Any, **more: 
 
 
 @generated(subject="long context", at="generated[request=prefill chunk 2 of 128 tokens,token=0]")
-@replacing(strategy.TextRow, "make_feed")
+@replacing(sample.TextRow, "make_feed")
 def second_whole_chunk_repeats_a_token(right: Wrong, self: Any, *args: Any, **more: Any) -> Any:
     """A prompt beyond 128 tokens has its 128th twice."""
     feed = right(self, *args, **more)
@@ -394,7 +394,7 @@ def beams_continue_the_first_one_only(right: Wrong, self: Any, scores: Any, find
 
 
 @generated(subject="llama", at="generated[request=lookup…")
-@replacing(speculative_slots, "draw_while_accepted")
+@replacing(speculative, "draw_while_accepted")
 def proposals_are_accepted_unseen(
     right: Wrong, first: Any, logits: Any, state: Any, proposed: Sequence[int], wanted: Any
 ) -> Iterator[Any]:
@@ -415,21 +415,21 @@ def rejected_proposals_stay_in_the_cache(patch: Patch) -> None:
             inner.setattr(slot, "crop", lambda length: None)
             right(self, row, *args)
 
-    around(patch, speculative_slots.Speculate, "_append", wrong)
+    around(patch, speculative.Speculate, "_append", wrong)
 
 
 # ---- a full context
 
 
 @generated(subject="bloom", at="generated[request=roll…")
-@replacing(strategy, "shorten")
+@replacing(sample, "shorten")
 def roll_forgets_the_first_tokens(right: Wrong, ids: Any, rule: str, keep: int, *sizes: Any) -> Any:
     """A rolling context keeps its last tokens and not the first ones."""
     return right(ids, "crop", 0, *sizes)
 
 
 @generated(subject="qwen3", at="generated[request=crop…")
-@replacing(strategy, "shorten")
+@replacing(sample, "shorten")
 def crop_keeps_the_first_half(right: Wrong, ids: Any, *rule: Any) -> Any:
     """A full context goes on with its first half."""
     kept = right(ids, *rule)

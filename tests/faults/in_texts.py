@@ -15,9 +15,9 @@ from pellucid.generation import slots
 from pellucid.generation.answers import alignment
 from pellucid.generation.constraints import token_mask, token_table
 from pellucid.generation.constraints.stories import StoryConstraint
-from pellucid.generation.ledger import token_text
+from pellucid.generation.ledger import text
 from pellucid.generation.samplers import chain, drawn_token, own_probabilities
-from pellucid.generation.strategies import sample, speculative_slots
+from pellucid.generation.strategies import sample, speculative
 from tests.faults.fault import Patch, fault, replacing
 from tests.faults.in_generation import Wrong, around
 
@@ -52,7 +52,7 @@ def rank_is_counted_from_one(patch: Patch) -> None:
 
 
 @figures(subject="qwen3", at="printed ledger.entropy")
-@replacing(token_text, "find_token")
+@replacing(text, "find_token")
 def entropy_is_printed_in_bits(right: Wrong, ledger: Any, number: int, choice: int = 0) -> Any:
     """The file has nats; what is printed is divided by ln 2, and says nats."""
     entry = right(ledger, number, choice)
@@ -102,7 +102,7 @@ def removed_mass_is_of_the_scores_after_the_sampler(
 
 
 @proposals(subject="llama", at="proposals.text[wrong=1,token=1]")
-@replacing(speculative_slots, "draw_while_accepted")
+@replacing(speculative, "draw_while_accepted")
 def second_best_proposal_is_accepted(
     right: Wrong, first: Any, logits: Any, state: Any, proposed: Sequence[int], wanted: Any
 ) -> Iterator[Any]:
@@ -131,11 +131,11 @@ def rejected_proposal_is_kept_in_the_cache(patch: Patch) -> None:
             right(self, row, *args)
         self.slots.tokens[row.slot] = self.slots.tokens[row.slot][: len(row.tokens) - 1]
 
-    around(patch, speculative_slots.Speculate, "_append", wrong)
+    around(patch, speculative.Speculate, "_append", wrong)
 
 
 @proposals(subject="gpt2", at="proposals.accepted[wrong=…")
-@replacing(speculative_slots, "SpeculativeStep")
+@replacing(speculative, "SpeculativeStep")
 def rejected_proposal_is_counted(
     right: Wrong, step: int, proposer: str, proposed: Sequence[int], accepted: int
 ) -> Any:
@@ -146,7 +146,7 @@ def rejected_proposal_is_counted(
 @proposals(subject="bloom", at="proposals.steps[wrong=0]")
 def proposals_are_never_read(patch: Patch) -> None:
     """Every text is generated as if nothing had been proposed."""
-    patch.setattr(speculative_slots.Speculate, "drafts", lambda self: [])
+    patch.setattr(speculative.Speculate, "drafts", lambda self: [])
 
 
 # ---- reused prefixes

@@ -28,7 +28,7 @@ from pellucid.engine import attention, block, chunked_loss, dropout, linear, los
 from pellucid.engine.attentions import softmax
 from pellucid.engine.taps import is_explicit
 from pellucid.evaluation import loss as evaluation_loss
-from pellucid.training import evaluate, muon, objective, optimizers, step
+from pellucid.training import evaluate, objective, optimizers, step
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.state import TrainState
 from pellucid.training.weights import WeightAverage, Weights
@@ -469,13 +469,13 @@ def the_average_has_the_wrong_weight(patch: Patch) -> None:
 @fault("training", subject="run with muon", check="step update", at="blocks.0.mlp.gate_proj.weight@6")
 def muon_does_not_scale_tall_matrices(patch: Patch) -> None:
     """The factor √(rows / columns) is missing."""
-    patch.setattr(muon, "math", SimpleNamespace(sqrt=lambda x: 1.0))
+    patch.setattr(optimizers, "math", SimpleNamespace(sqrt=lambda x: 1.0))
 
 
 @fault("training", subject="run with muon", check="step update", at="blocks.0.attn.q_proj.weight@6")
 def muon_orthogonalizes_once(patch: Patch) -> None:
     """One Newton-Schulz iteration is made where five are stated."""
-    around(patch, muon, "orthogonalize", lambda right, x, steps, dtype: right(x, 1, dtype))
+    around(patch, optimizers, "orthogonalize", lambda right, x, steps, dtype: right(x, 1, dtype))
 
 
 # ---- evaluation

@@ -9,7 +9,7 @@ from pellucid.generation.ledger.content import LedgerModel, LedgerSampler, descr
 from pellucid.generation.ledger.entry import BeamNode, Candidate, Entry, Removal, SpeculativeStep
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.request import Completion
-from pellucid.generation.samplers.chain import draw_uniform
+from pellucid.generation.samplers.drawn_token import draw_uniform
 from pellucid.generation.settings.sampling import Sampling
 
 TEXTS = ("·the", "·cat", "·sat", ".", "<b>&", "\\u202e", "·猫", "</script>")

@@ -5,8 +5,7 @@ import torch
 
 from pellucid.base.errors import ResourceError
 from pellucid.config import ModelConfig
-from pellucid.generation.feed import Feed
-from pellucid.generation.slots import CacheSlots, count_equal
+from pellucid.generation.slots import CacheSlots, Feed, count_equal
 from tests.agreement.engines import CHOICES, SIZES, fast
 
 ROPE = ModelConfig.from_dict({**SIZES, "context_length": 24, "positions": "rope"})

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.generation.complete import complete
+from pellucid.generation.generate import complete
 from pellucid.generation.request import Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling

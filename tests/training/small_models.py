@@ -8,13 +8,12 @@ from pellucid.engine.initializations import initialize
 from pellucid.engine.transformer import Transformer
 from pellucid.formats import model_folder
 from pellucid.formats.pretrained import Pretrained, Provenance
-from pellucid.text.kinds import train
+from pellucid.text import kinds
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
-from pellucid.training.resume import begin
 from pellucid.training.run import Run
-from pellucid.training.saving.run_folder import RunFolder
+from tests.training.small_run_folders import train
 
 TEXT = "The cat sat on the mat. The dog sat on the log. A bird sang in the tree. " * 60
 LLAMA: dict[str, Any] = {
@@ -32,7 +31,7 @@ GPT2: dict[str, Any] = {
 
 
 def tokenizer() -> Tokenizer:
-    return train("bpe", [TEXT], 300, special=Special("<s>", "<end>"))
+    return kinds.train("bpe", [TEXT], 300, special=Special("<s>", "<end>"))
 
 
 def model(shape: dict[str, Any] = LLAMA, spare: int = 0, **settings: Any) -> Pretrained:
@@ -66,11 +65,6 @@ def table(out: Path, start: Path | str, text: Path) -> dict[str, Any]:
     }
 
 
-def started(out: Path, table: dict[str, Any], *changes: str) -> Run:
-    """Run to the end, and return the run."""
-    folder = RunFolder(out)
-    with folder.lock():
-        run = begin(Recipe.from_dict(override(table, changes)), folder, lambda _: None)
-        run.state.loader.prefetch = 0
-        list(run.events())
-    return run
+def started(table: dict[str, Any], *changes: str, stop: int = 0) -> Run:
+    """The run of a table in its folder, to the end or interrupted after a step."""
+    return train(Recipe.from_dict(override(table, changes)), stop)

@@ -12,8 +12,9 @@ from pellucid.training.history.log import read
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
-from pellucid.training.resume import begin, resume
+from pellucid.training.resume import begin
 from pellucid.training.saving.run_folder import RunFolder
+from tests.training.small_run_folders import go_on
 from tests.training.small_runs import recipe
 
 FULL = {
@@ -67,8 +68,7 @@ def test_a_run_whose_memory_is_full_goes_on_from_its_last_whole_checkpoint(tmp_p
             list(run.events())
     assert folder.read_status() == ("interrupted", 2)
     assert [line["step"] for line in read(folder.path / "log.jsonl") if line["kind"] == "step"] == [1, 2, 3]
-    with folder.lock():
-        list(resume(folder, lambda _: None).events())
+    go_on(folder.path)
     assert folder.read_status() == ("finished", 6)
 
 

@@ -14,13 +14,12 @@ from pellucid.reference.training import forward
 from pellucid.training.objective import make_class_weights
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
-from pellucid.training.resume import begin
 from pellucid.training.run import Run
-from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.step import forward_backward
 from pellucid.verification.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.verification.runs.rebuild import rebuild_step
 from tests.training.small_models import tokenizer
+from tests.training.small_run_folders import train
 from tests.training.small_runs import TABLE, WORDS, MadeUp, make_run
 
 WEIGHTS = "train.class_weights={ a = 0.25, d = 3, 6 = 0 }"
@@ -114,9 +113,7 @@ def test_a_step_with_class_weights_and_smoothing_is_rebuilt_bit_for_bit(tmp_path
     changes = [f"out={tmp_path / 'run'}", "data.path=task:copy", "model.context_length=24", "steps=3"]
     table = TABLE | {"train": {"compile": False}}
     own = ['train.class_weights={ "<end>" = 0.5 }', "train.label_smoothing=0.1"]
-    folder = RunFolder(tmp_path / "run")
-    with folder.lock():
-        list(begin(Recipe.from_dict(override(table, [*changes, *own])), folder, lambda _: None).events())
+    train(Recipe.from_dict(override(table, [*changes, *own])))
     rebuilt = rebuild_step(tmp_path / "run", 3, ["embed.weight"])
     assert rebuilt.is_exact and rebuilt.logged
     assert not rebuilt.judge("embed.weight").bugs

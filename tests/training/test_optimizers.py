@@ -15,7 +15,6 @@ from pellucid.parts.schedules import Cosine
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import train
 from pellucid.training import optimizers
-from pellucid.training.muon import orthogonalize
 from pellucid.verification.mismatch import find_first_mismatch
 from tests.reference.models import CONFIGS, IDS, TARGETS, weights
 
@@ -152,7 +151,7 @@ def test_muon_equals_torchs_in_bfloat16() -> None:
 def test_the_iteration_brings_all_singular_values_near_1(dtype: torch.dtype) -> None:
     x = torch.randn(2, 5, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for given in (x, x.mT):
-        made = orthogonalize(given, 5, dtype)
+        made = optimizers.orthogonalize(given, 5, dtype)
         assert made.dtype is dtype and made.shape == given.shape
         sizes = torch.linalg.svdvals(made.double())
         assert sizes.min() > 0.6 and sizes.max() < 1.3

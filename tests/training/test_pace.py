@@ -17,6 +17,7 @@ from pellucid.training.resume import begin, resume
 from pellucid.training.run import Run
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.verification.runs.rebuild import rebuild_step
+from tests.training import small_run_folders
 from tests.training.small_run_folders import recipe
 from tests.training.small_runs import make_run
 
@@ -107,9 +108,7 @@ def test_a_run_with_too_many_steps_ends_in_its_minutes_with_a_whole_schedule(
     assert rebuild_step(path, changes[0].step + 1, ("embed.weight",)).is_exact  # without a clock
 
     table = tomllib.loads((path / "recipe.toml").read_text()) | {"out": str(tmp_path / "b"), "minutes": 0.0}
-    folder = RunFolder(tmp_path / "b")
-    with folder.lock():
-        list(begin(Recipe.from_dict(table), folder, lambda _: None).events())
+    small_run_folders.train(Recipe.from_dict(table))
     assert weights(path) == weights(tmp_path / "b")
 
 
@@ -123,9 +122,7 @@ def test_a_resumed_run_goes_on_with_what_was_decided(tmp_path: Path, now: list[f
     done = Recipe.from_dict(folder.read_recipe())
     assert folder.read_status() == ("finished", done.steps)
     table = done.to_dict() | {"out": str(tmp_path / "b"), "minutes": 0.0}
-    straight = RunFolder(tmp_path / "b")
-    with straight.lock():
-        list(begin(Recipe.from_dict(table), straight, lambda _: None).events())
+    small_run_folders.train(Recipe.from_dict(table))
     assert weights(path) == weights(tmp_path / "b")
     with folder.lock():  # more steps are what counts from now on, whatever the clock says
         train(resume(folder, lambda _: None, changes=[f"steps={done.steps + 3}"]), now, 99.0)

@@ -191,7 +191,6 @@ def test_no_time_or_no_text_is_refused(text: int, minutes: float) -> None:
         plan_pretraining(text, Budget(minutes, SPEED))
 
 
-@pytest.mark.timed
 # ---- fine-tuning
 
 
@@ -239,6 +238,7 @@ def test_conversations_are_counted_one_by_one() -> None:
     )
 
 
+@pytest.mark.timed
 def test_the_peak_is_measured_once_and_quickly() -> None:
     begun = time.perf_counter()
     found = measure_peak("cpu")

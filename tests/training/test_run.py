@@ -8,18 +8,18 @@ import pytest
 
 from pellucid.base.errors import ConfigError, PellucidError, UsageError
 from pellucid.training.distributed.ranks import Ranks
-from pellucid.training.events import Saved, Stepped
+from pellucid.training.events import Saved
 from pellucid.training.history.log import read
 from pellucid.training.machine import find_peak
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
-from pellucid.training.resume import begin, is_complete, resume
+from pellucid.training.resume import begin, is_complete
 from pellucid.training.run import SAVE
 from pellucid.training.saving.run_folder import RunFolder, Status
 from pellucid.verification.runs.rebuild import rebuild_step
 from tests.training import small_models
-from tests.training.small_run_folders import recipe, trained
+from tests.training.small_run_folders import go_on, recipe, train, trained
 from tests.training.small_runs import make_run
 
 DROPOUT = "model.dropout={kind='bernoulli', output=0.25}"
@@ -30,10 +30,7 @@ SMALL = [
 
 
 def test_the_log_has_the_share_of_the_peak_and_the_floor_with_the_gap_to_it(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "a")
-    with folder.lock():
-        run = begin(Recipe.from_dict(override(read_table("stories"), SMALL)), folder, lambda _: None)
-        list(run.events())
+    train(Recipe.from_dict(override(read_table("stories"), [*SMALL, f"out={tmp_path / 'a'}"])))
     lines = {line["kind"]: line for line in read(tmp_path / "a" / "log.jsonl")}
     step, judged = lines["step"], lines["evaluation"]
     work = step["tokens_per_second"] * lines["start"]["flops_per_token"]
@@ -71,7 +68,7 @@ def test_a_refused_start_removes_what_it_made_and_nothing_else(text: bytes, tmp_
     table = small_models.table(tmp_path / "runs" / "deep" / "a", "", tmp_path / "my.txt")
     changes = ("model.n_layer=1", "model.d_model=8", "model.n_head=1", "train.tensorboard=false")
     with pytest.raises(PellucidError):
-        small_models.started(tmp_path / "runs" / "deep" / "a", table, *changes)
+        small_models.started(table, *changes)
     assert tree(tmp_path) == before
 
 
@@ -82,9 +79,7 @@ def test_a_start_in_a_project_deletes_nothing_of_it(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"mine\xff")
     before = tree(tmp_path)
     with pytest.raises(UsageError):
-        small_models.started(
-            tmp_path, small_models.table(tmp_path, "", tmp_path / "my.txt"), "model.n_layer=1"
-        )
+        small_models.started(small_models.table(tmp_path, "", tmp_path / "my.txt"), "model.n_layer=1")
     assert tree(tmp_path) == before
 
 
@@ -105,8 +100,7 @@ def test_a_run_saves_after_some_minutes_and_goes_on_from_there_bit_for_bit(tmp_p
             if isinstance(event, Saved) and event.step == 3:
                 break  # as if it had been killed here, between two evaluations
     assert folder.find_newest()[0] == folder.checkpoints / "step-0000003"
-    with folder.lock():
-        list(resume(folder, lambda _: None).events())
+    go_on(folder.path)
     assert weights(folder.path / "model") == weights(tmp_path / "straight" / "model")
     assert [path.name for path in folder.checkpoints.iterdir()] == ["step-0000006"]
 
@@ -164,23 +158,13 @@ def rates(path: Path) -> list[float]:
     return [line["lr"] for line in read(path / "log.jsonl") if line["kind"] == "step"]
 
 
-def go_on(path: Path, *changes: str, stop: int = 0) -> list[str]:
-    """Go on to the end, or interrupt after a step; returns the messages."""
-    folder, message = RunFolder(path), list[str]()
-    with folder.lock():
-        run = resume(folder, message.append, changes=changes)
-        for event in run.events():
-            if isinstance(event, Stepped) and event.step == stop:
-                run.request_stop()
-    return message
-
-
 def test_a_finished_run_can_be_given_more_steps(tmp_path: Path) -> None:
     path = tmp_path / "a"
     trained(path)
     before, first = rates(path), RunFolder(path)
     assert first.read_status() == Status("finished", 6)
-    message = go_on(path, "steps=10", stop=8)
+    message = list[str]()
+    go_on(path, "steps=10", stop=8, report=message.append)
     assert "10 steps instead of 6" in message[0] and "cosine" in message[0]
     assert RunFolder(path).read_status() == Status("interrupted", 8)
     go_on(path)
@@ -204,10 +188,7 @@ def test_the_recipe_of_a_run_with_more_steps_makes_the_same_run(tmp_path: Path) 
     settings = (DROPOUT, "evaluation.every=4")
     trained(a, *settings)
     go_on(a, "steps=9")
-    folder = RunFolder(b)
-    with folder.lock():
-        table = tomllib.loads((a / "recipe.toml").read_text())
-        list(begin(Recipe.from_dict(table | {"out": str(b)}), folder, lambda _: None).events())
+    train(Recipe.from_dict(tomllib.loads((a / "recipe.toml").read_text()) | {"out": str(b)}))
     assert weights(a / "model") == weights(b / "model") and evaluations(a) == evaluations(b)
 
 

@@ -14,10 +14,9 @@ from pellucid.training.distributed.ranks import SINGLE_PROCESS
 from pellucid.training.forecast import check_recipe
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
-from pellucid.training.resume import begin, resume
-from pellucid.training.run import Run
 from pellucid.training.saving.run_folder import RunFolder
 from tests.cli.commands import Shell
+from tests.training.small_run_folders import go_on, train
 from tests.training.small_runs import TABLE
 
 
@@ -29,22 +28,11 @@ def table(folder: Path, **data: Any) -> dict[str, Any]:
     return rest | seldom | {"out": str(folder / "run"), "data": own | data, "train": {"compile": False}}
 
 
-def train(own: dict[str, Any], stop_at: int = 0) -> Run:
-    recipe = Recipe.from_dict(own)
-    folder = RunFolder(recipe.out)
-    with folder.lock():
-        run = begin(recipe, folder, lambda _: None)
-        for event in run.events():
-            if stop_at and event.step == stop_at:
-                run.request_stop()
-    return run
-
-
 @pytest.mark.parametrize("rows", ["windows", "packed", "padded", "streams"])
 def test_every_token_is_trained_on_once_in_each_epoch(tmp_path: Path, rows: str) -> None:
     own = table(tmp_path, rows=rows, split="line")
     recipe, _ = check_recipe(Recipe.from_dict(own), SINGLE_PROCESS)
-    run = train(own)
+    run = train(Recipe.from_dict(own))
     steps, batches = run.recipe.steps, run.state.source.train
     assert run.state.meters.step == steps and abs(recipe.steps / steps - 1) < 0.3  # the forecast
     batches.restore(dict.fromkeys(batches.state(), 0))
@@ -63,13 +51,11 @@ def test_every_token_is_trained_on_once_in_each_epoch(tmp_path: Path, rows: str)
 def test_a_resumed_run_keeps_its_epochs_and_takes_no_other_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = train(table(tmp_path), stop_at=3).recipe.steps
+    steps = train(Recipe.from_dict(table(tmp_path)), stop=3).recipe.steps
     folder = RunFolder(tmp_path / "run")
-    with folder.lock():
-        with pytest.raises(UsageError, match=r"data\.epochs=2.*steps=900"):
-            resume(folder, lambda _: None, changes=["steps=900"])
-        run = resume(folder, lambda _: None)
-        list(run.events())
+    with pytest.raises(UsageError, match=r"data\.epochs=2.*steps=900"):
+        go_on(folder.path, "steps=900")
+    run = go_on(folder.path)
     assert run.state.meters.step == run.recipe.steps == steps > 3 and run.recipe.data.epochs == 2
     done = Shell(capsys, monkeypatch)("train", "--resume", str(folder.path))
     assert done.code == 0 and f"start={folder.path}/model" in done.out and "steps=" not in done.out
@@ -78,7 +64,7 @@ def test_a_resumed_run_keeps_its_epochs_and_takes_no_other_steps(
 def test_steps_and_epochs_that_disagree_are_refused_and_the_later_override_holds(tmp_path: Path) -> None:
     own = table(tmp_path)
     with pytest.raises(ConfigError, match=r"steps=7 and data\.epochs=2"):
-        train(own | {"steps": 7})
+        train(Recipe.from_dict(own | {"steps": 7}))
     assert Recipe.from_dict(override(own, ["steps=7"])).data.epochs == 0
     back = Recipe.from_dict(override(own | {"steps": 7}, ["data.epochs=3"]))
     assert (back.steps, back.data.epochs) == (0, 3)
@@ -88,5 +74,6 @@ def test_steps_and_epochs_that_disagree_are_refused_and_the_later_override_holds
 
 @pytest.mark.parametrize("path", ["task:copy", "stories:tiny"])
 def test_text_without_end_has_no_epochs(tmp_path: Path, path: str) -> None:
+    own = table(tmp_path, path=path, tokenizer="")
     with pytest.raises(ConfigError, match=r"data\.epochs.*steps"):
-        train(table(tmp_path, path=path, tokenizer="") | {"model": TABLE["model"] | {"context_length": 24}})
+        train(Recipe.from_dict(own | {"model": TABLE["model"] | {"context_length": 24}}))

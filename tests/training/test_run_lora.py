@@ -16,17 +16,15 @@ from pellucid.engine.lora import LoraLinear, MergedWeights
 from pellucid.formats import model_folder
 from pellucid.formats.adapter import peft_names
 from pellucid.reference.training import forward
-from pellucid.training.events import Evaluated, Stepped
-from pellucid.training.recipe import Recipe
-from pellucid.training.resume import begin, resume
+from pellucid.training.events import Stepped
 from pellucid.training.run import Run
-from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.start import resolve_recipe
 from pellucid.training.state import TrainState
 from pellucid.training.step import forward_backward
 from pellucid.verification.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from tests.training import small_models
 from tests.training.small_models import started
+from tests.training.small_run_folders import go_on
 from tests.training.small_runs import MadeUp, MadeUpSource, recipe
 
 RANK = ("lora.rank=3", "lora.alpha=6")
@@ -173,7 +171,7 @@ def test_the_saved_model_is_the_merged_one_and_is_what_evaluations_saw(
 ) -> None:
     """With a mean of the adapters, that is the mean."""
     out = tmp_path / "out"
-    run = started(out, small_models.table(out, start, text), *RANK, "train.ema=0.5", "optimizer.lr=0.05")
+    run = started(small_models.table(out, start, text), *RANK, "train.ema=0.5", "optimizer.lr=0.05")
     model = pellucid.load(out / "model").module
     trained, ids = run.state.model.eval(), torch.arange(8)[None]
     with torch.no_grad(), run.state.average.use():
@@ -194,23 +192,17 @@ def test_a_run_goes_on_bit_for_bit_and_only_beside_the_weights_it_began_with(
     start = small_models.folder(tmp_path / "start")
     straight, cut = tmp_path / "straight", tmp_path / "cut"
     asked = {"lora": {"rank": 2, "dropout": 0.1}}
-    started(straight, small_models.table(straight, start, text) | asked)
-    folder = RunFolder(cut)
-    with folder.lock():
-        run = begin(Recipe.from_dict(small_models.table(cut, start, text) | asked), folder, lambda _: None)
-        for event in run.events():
-            if isinstance(event, Evaluated):
-                run.request_stop()
+    started(small_models.table(straight, start, text) | asked)
+    started(small_models.table(cut, start, text) | asked, stop=2)
     start.rename(tmp_path / "away")
-    with folder.lock(), pytest.raises(FileError, match="no such file or folder"):
-        resume(folder, lambda _: None)
+    with pytest.raises(FileError, match="no such file or folder"):
+        go_on(cut)
     small_models.folder(start, small_models.LLAMA | {"d_ff": 23})
-    with folder.lock(), pytest.raises(FileError, match="adapters"):
-        resume(folder, lambda _: None)
+    with pytest.raises(FileError, match="adapters"):
+        go_on(cut)
     shutil.rmtree(start)
     (tmp_path / "away").rename(start)
-    with folder.lock():
-        list(resume(folder, lambda _: None).events())
+    go_on(cut)
     for name in ("model/model.safetensors", "adapter/adapter_model.safetensors"):
         assert (straight / name).read_bytes() == (cut / name).read_bytes()
 
@@ -219,7 +211,7 @@ def test_an_adapter_has_peft_s_layout_and_means_the_saved_model(
     tmp_path: Path, start: Path, text: Path
 ) -> None:
     out = tmp_path / "out"
-    started(out, small_models.table(out, start, text), *RANK, "optimizer.lr=0.05")
+    started(small_models.table(out, start, text), *RANK, "optimizer.lr=0.05")
     about = json.loads((out / "adapter" / "adapter_config.json").read_text())
     wanted = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 3, "lora_alpha": 6.0, "bias": "none"}
     assert about.items() >= wanted.items() and about["base_model_name_or_path"] == str(start)
@@ -252,7 +244,7 @@ def test_peft_computes_the_same_with_our_adapter(
 
     shape = small_models.LLAMA | {"positions": {"kind": "rope", "layout": layout}}
     start, out, base = small_models.folder(tmp_path / "start", shape), tmp_path / "out", tmp_path / "hf"
-    started(out, small_models.table(out, start, text), *RANK, f"lora.targets={targets}", "optimizer.lr=0.5")
+    started(small_models.table(out, start, text), *RANK, f"lora.targets={targets}", "optimizer.lr=0.5")
     huggingface.write(base, model_folder.read(start))
     ids = torch.tensor([[1, 5, 9, 2, 40, 7]])
     theirs = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
@@ -266,7 +258,7 @@ def test_peft_computes_the_same_with_our_adapter(
 
 def test_gpt2_s_adapter_is_a_file_of_our_own_that_says_why(tmp_path: Path, text: Path) -> None:
     start, out = small_models.folder(tmp_path / "start", small_models.GPT2), tmp_path / "out"
-    run = started(out, small_models.table(out, start, text), *RANK)
+    run = started(small_models.table(out, start, text), *RANK)
     about = json.loads((out / "adapter" / "adapter.json").read_text())
     assert about["format"] == "pellucid-adapter" and about["version"] == 1
     assert all(name in about["why_not_peft"] for name in ("q_proj", "k_proj", "v_proj", "c_attn"))

@@ -15,18 +15,18 @@ from pellucid.engine.transformer import Transformer
 from pellucid.formats import model_folder
 from pellucid.formats.quantizing import quantize_pretrained
 from pellucid.parts import kinds
-from pellucid.training.events import Evaluated
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
 from pellucid.training.recipe.toml import format_toml
-from pellucid.training.resume import begin, resume
+from pellucid.training.resume import begin
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.start import resolve_recipe, warn_of_visible_targets
 from pellucid.verification.runs.rebuild import rebuild_step
 from tests.small_choices import small
 from tests.training import small_models, small_run_folders
 from tests.training.small_models import started
+from tests.training.small_run_folders import go_on
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_run_of_no_steps_gives_back_the_model_that_it_started_from(tmp_path: P
     settings: dict[str, Any] = {"chat_template": template, "add_bos": True, "generation": {"eos_token_id": 0}}
     start = small_models.folder(tmp_path / "start", spare=5, **settings)
     out = tmp_path / "out"
-    started(out, small_models.table(out, start, text), "steps=0")
+    started(small_models.table(out, start, text), "steps=0")
     before, after = model_folder.read(start), model_folder.read(out / "model")
     assert after.config == before.config  # rows of 12 tokens leave its context of 32 as it was
     for name, weight in before.weights.items():
@@ -64,7 +64,7 @@ def test_a_model_with_quantized_weights_is_trained_as_floats(tmp_path: Path, tex
     floats, start, out = small_models.folder(tmp_path / "floats"), tmp_path / "start", tmp_path / "out"
     quantized = quantize_pretrained(model_folder.read(floats), Scheme(8))
     model_folder.write(start, quantized)
-    started(out, small_models.table(out, start, text), "steps=0")
+    started(small_models.table(out, start, text), "steps=0")
     after = model_folder.read(out / "model")
     for name, weight in quantized.weights.items():
         np.testing.assert_array_equal(after.weights[name], np.asarray(weight), err_msg=name)
@@ -73,7 +73,6 @@ def test_a_model_with_quantized_weights_is_trained_as_floats(tmp_path: Path, tex
 def test_a_model_learns_from_the_text_with_its_own_tokenizer(tmp_path: Path, text: Path) -> None:
     start, out = small_models.folder(tmp_path / "start"), tmp_path / "out"
     run = started(
-        out,
         small_models.table(out, start, text),
         "steps=40",
         "optimizer.lr=0.01",
@@ -94,19 +93,13 @@ def _lines(out: Path) -> list[dict[str, Any]]:
 def test_a_full_run_goes_on_bit_for_bit_after_its_start_is_gone(tmp_path: Path, text: Path) -> None:
     start = small_models.folder(tmp_path / "start")
     straight, cut = tmp_path / "straight", tmp_path / "cut"
-    started(straight, small_models.table(straight, start, text))
-    folder = RunFolder(cut)
-    with folder.lock():
-        run = begin(Recipe.from_dict(small_models.table(cut, start, text)), folder, lambda _: None)
-        for event in run.events():
-            if isinstance(event, Evaluated):
-                run.request_stop()
+    started(small_models.table(straight, start, text))
+    started(small_models.table(cut, start, text), stop=2)
     shutil.rmtree(start)
-    with folder.lock():
-        list(resume(folder, lambda _: None).events())
+    go_on(cut)
     weights = [(out / "model" / "model.safetensors").read_bytes() for out in (straight, cut)]
     assert weights[0] == weights[1]
-    last = folder.read_status().step
+    last = RunFolder(cut).read_status().step
     assert rebuild_step(cut, last, ["embed.weight"]).matches_checkpoint("embed.weight"), (
         "its steps can be asked about"
     )
@@ -142,7 +135,7 @@ def test_what_the_start_has_already_may_be_said_again(tmp_path: Path, text: Path
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("model.context_length=x", "context_length must be a whole number ≥ 1, not 'x'"),
+        ("model.context_length=x", "context_length must be a whole number .*not 'x'"),
         ("model.n_head=3", "d_model=8 does not split into n_head=3"),
     ],
 )
@@ -175,7 +168,7 @@ def test_rows_are_256_tokens_by_default_and_never_longer_than_the_context(tmp_pa
 def test_words_that_a_text_brings_along_do_not_go_with_a_start(path: str, tmp_path: Path) -> None:
     start, out = small_models.folder(tmp_path / "start"), tmp_path / "out"
     with pytest.raises(ConfigError, match=path):
-        started(out, small_models.table(out, start, tmp_path), f"data.path={path}")
+        started(small_models.table(out, start, tmp_path), f"data.path={path}")
 
 
 def test_token_files_of_another_tokenizer_are_refused(tmp_path: Path, text: Path) -> None:
@@ -188,7 +181,7 @@ def test_token_files_of_another_tokenizer_are_refused(tmp_path: Path, text: Path
     prepare(Corpus([str(text)], validation=0.1), tmp_path / "other", tokens, 1)
     start = small_models.folder(tmp_path / "start")
     with pytest.raises(ConfigError, match="another tokenizer"):
-        started(out, small_models.table(out, start, tokens))
+        started(small_models.table(out, start, tokens))
 
 
 # ---- targets that the mask shows

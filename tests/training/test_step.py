@@ -89,7 +89,8 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
     ids=["plain", "dropout, parts, mean", "muon", "float32", "bfloat16", "packed", "masters"],
 )
 def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> None:
-    straight = list(make_run(*changes).events())
+    whole = make_run(*changes)
+    straight = list(whole.events())
     first = make_run(*changes)
     events: list[Any] = []
     for event in first.events():
@@ -104,11 +105,9 @@ def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> No
     events += list(second.events())[1:]
     message = [[_without_clock(event) for event in every] for every in (straight, events)]
     assert message[0] == message[1]
-    again = make_run(*changes)
-    list(again.events())
-    for name, value in again.state.weights.named.items():
+    for name, value in whole.state.weights.named.items():
         assert torch.equal(value, second.state.weights.named[name]), name
-    for name, mean in again.state.average.mean.items():
+    for name, mean in whole.state.average.mean.items():
         assert torch.equal(mean, second.state.average.mean[name]), name
 
 
@@ -120,6 +119,7 @@ def test_a_compiled_run_goes_on_bit_for_bit() -> None:
             DROPOUT,
             "train.accumulate=2",
             "train.compile=true",
+            "model.n_layer=1",
             "steps=4",
             "train.record_every=0",
         )
@@ -216,15 +216,6 @@ def test_a_run_stops_early_when_the_validation_loss_no_longer_falls() -> None:
     last = list(made.events())[-1]
     assert isinstance(last, Ended)
     assert last.reason is EndReason.EARLY_STOPPED and last.step < 400
-
-
-def test_one_batch_is_learned_by_heart() -> None:
-    changes = ("optimizer.lr=0.02", "data.batch_size=1", "model.d_model=16", "evaluation.every=300")
-    made = make_run("steps=300", NEAR_ZERO, *changes)
-    made.state.loader.rows.take = lambda count, mine: MadeUp().take(1, slice(0, 1))  # type: ignore[method-assign]
-    losses = [event.loss for event in made.events() if isinstance(event, Stepped)]
-    assert losses[0] == pytest.approx(math.log(7), rel=0.05)
-    assert losses[-1] < 0.01
 
 
 def test_the_running_mean_is_what_evaluations_see() -> None:

@@ -10,9 +10,9 @@ from tests.training.small_run_folders import trained
 from tests.training.small_runs import make_run
 
 SIZES = (
-    "data.path=stories:easy", "steps=100", "data.batch_size=4", "model.context_length=80", "model.d_model=32",
+    "data.path=stories:easy", "steps=60", "data.batch_size=4", "model.context_length=80", "model.d_model=32",
     "model.d_ff=64", "model.n_head=4", "optimizer.lr=0.003", "train.clip=1.0", "train.record_every=0",
-    "evaluation.every=100", "evaluation.batches=8", "evaluation.sample=0",
+    "evaluation.every=60", "evaluation.batches=8", "evaluation.sample=0",
 )  # fmt: skip
 SEEDS = range(3)
 

@@ -13,13 +13,11 @@ from pellucid.reference.training import forward
 from pellucid.training.evaluate import evaluate
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.overrides import override
-from pellucid.training.resume import begin, resume
 from pellucid.training.run import Run
-from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.step import forward_backward
 from pellucid.verification.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.verification.runs.rebuild import rebuild_step
+from tests.training.small_run_folders import go_on, train
 from tests.training.small_runs import LENGTH, TABLE, MadeUp, make_run
 
 SEGMENTS = np.array([[0, 0, 0, 1, 1, 2], [0, 1, 1, 1, 1, 1], [0] * 6, [0, 0, 1, 1, 2, 2]])
@@ -118,17 +116,6 @@ def table(tmp_path: Any, **data: Any) -> dict[str, Any]:
     return TABLE | {"out": str(tmp_path / "run"), "data": own | data, "train": {"compile": False}}
 
 
-def train(table: dict[str, Any], *changes: str, stop_at: int = 0) -> Run:
-    recipe = Recipe.from_dict(override(table, changes))
-    folder = RunFolder(recipe.out)
-    with folder.lock():
-        run = begin(recipe, folder, lambda _: None)
-        for event in run.events():
-            if stop_at and event.step == stop_at:
-                run.request_stop()
-    return run
-
-
 def weights(run: Run) -> dict[str, torch.Tensor]:
     return {name: value.detach() for name, value in run.state.weights.named.items()}
 
@@ -136,20 +123,17 @@ def weights(run: Run) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("rows", ["packed", "padded", "streams"])
 def test_a_run_resumes_bit_for_bit_and_its_steps_are_rebuilt(tmp_path: Any, rows: str) -> None:
     own = table(tmp_path, rows=rows)
-    straight = weights(train(own))
-    interrupted = train(own, f"out={tmp_path / 'other'}", stop_at=3)
+    straight = weights(train(Recipe.from_dict(own)))
+    interrupted = train(Recipe.from_dict(own | {"out": str(tmp_path / "other")}), stop=3)
     assert interrupted.state.meters.step == 3
-    folder = RunFolder(tmp_path / "other")
-    with folder.lock():
-        run = resume(folder, lambda _: None)
-        list(run.events())
+    run = go_on(tmp_path / "other")
     assert all(torch.equal(weight, straight[name]) for name, weight in weights(run).items())
     rebuilt = rebuild_step(tmp_path / "run", 7, ["embed.weight"])
     assert rebuilt.is_exact and rebuilt.logged
 
 
 def test_the_batch_on_the_device_has_the_segments_of_the_loader(tmp_path: Any) -> None:
-    state = train(table(tmp_path), "steps=1").state
+    state = train(Recipe.from_dict(table(tmp_path) | {"steps": 1})).state
     assert isinstance(state.source, Source) and state.source.train.length == LENGTH
     batch: DeviceBatch = state.prefetcher.next()
     assert batch.segments is not None and np.array_equal(batch.segments.numpy(), batch.batch.segments)

@@ -28,8 +28,17 @@ from typing import Any, NoReturn
 
 from pellucid.base.errors import UsageError, show, unknown
 from pellucid.generation.constraints.automaton import Automaton, build_automaton
-from pellucid.generation.constraints.characters import Ranges, encode_set, make_ranges, negate, subtract
-from pellucid.generation.constraints.expressions import EMPTY_TEXT, NOTHING, Expressions, mask_of
+from pellucid.generation.constraints.expressions import (
+    EMPTY_TEXT,
+    NOTHING,
+    Expressions,
+    Ranges,
+    encode_set,
+    make_ranges,
+    mask_of,
+    negate,
+    subtract,
+)
 from pellucid.generation.constraints.regex import parse_pattern, search_anywhere
 
 MOST_CHARACTERS = 100_000

@@ -22,8 +22,15 @@ from typing import NamedTuple, NoReturn
 
 from pellucid.base.errors import UsageError, show
 from pellucid.generation.constraints.automaton import Automaton, build_automaton
-from pellucid.generation.constraints.characters import LAST, Ranges, encode_set, make_ranges, negate
-from pellucid.generation.constraints.expressions import EMPTY_TEXT, Expressions
+from pellucid.generation.constraints.expressions import (
+    EMPTY_TEXT,
+    LAST,
+    Expressions,
+    Ranges,
+    encode_set,
+    make_ranges,
+    negate,
+)
 
 MOST_CHARACTERS = 10_000
 """Of a pattern."""

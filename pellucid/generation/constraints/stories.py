@@ -61,6 +61,10 @@ class StoryConstraint(Constraint):
                 "that was trained on these stories, or one with a byte-level tokenizer."
             )
 
+    @property
+    def is_full(self) -> bool:
+        return len(self.states) > MOST_STATES
+
     def is_complete(self, state: int) -> bool:
         return any(not reading.words and reading.place is None for reading in self.states[state])
 

@@ -104,6 +104,11 @@ class Constraint(ABC):
                 self._cached_bytes -= _count_bytes(self._cached.popitem(last=False)[1])
         return found
 
+    @property
+    def is_full(self) -> bool:
+        """Returns whether the next request needs another one: this one has more states than are kept."""
+        return False
+
     @abstractmethod
     def is_complete(self, state: int) -> bool:
         """Returns whether the text may end here."""

@@ -18,9 +18,8 @@ from pellucid.explanation.table import Slice
 from pellucid.explanation.trace import IN_PYTHON, More, Trace
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
-from pellucid.generation.ledger.ledger import Ledger
-from pellucid.generation.ledger.rerun import open_model_of
-from pellucid.generation.ledger.token_text import find_step, format_token, token_text
+from pellucid.generation.ledger.ledger import Ledger, open_model_of
+from pellucid.generation.ledger.text import find_step, format_token, token_text
 from pellucid.generation.samplers.chain import Chain, ChainState
 from pellucid.generation.samplers.sampling_steps import append_chain
 from pellucid.model import Model

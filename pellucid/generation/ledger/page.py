@@ -12,8 +12,15 @@ from pellucid.base.files import check_output, make_page_kind, new_file
 from pellucid.base.formatting import escape_controls
 from pellucid.generation.ledger.content import LedgerRecord
 from pellucid.generation.ledger.entry import BeamNode, Entry, compute_intervals
-from pellucid.generation.ledger.settings_text import describe_rule, describe_settings, format_sampler
-from pellucid.generation.ledger.token_text import PROPOSER_WORDS, count_names, find_place, token_text
+from pellucid.generation.ledger.text import (
+    PROPOSER_WORDS,
+    count_names,
+    describe_rule,
+    describe_settings,
+    find_place,
+    format_sampler,
+    token_text,
+)
 from pellucid.generation.request import Completion
 from pellucid.report.page import escape_text, read_style
 from pellucid.report.page import make_page as write_html

@@ -8,7 +8,12 @@ from typing import Any, NamedTuple
 
 from pellucid.base.dtypes import OTHER_MACHINE
 from pellucid.base.formatting import pluralize
-from pellucid.generation.ledger.content import LedgerRecord, describe_versions, follow_context
+from pellucid.generation.ledger.content import (
+    LedgerRecord,
+    LedgerSampler,
+    describe_versions,
+    follow_context,
+)
 from pellucid.generation.ledger.entry import (
     MOST_CANDIDATES,
     Entry,
@@ -16,7 +21,11 @@ from pellucid.generation.ledger.entry import (
     compute_log_normalizer,
     compute_probability,
 )
+from pellucid.generation.ledger.file import to_data
 from pellucid.generation.request import Completion, Request
+from pellucid.generation.settings.conflicts import CONSTRAINTS
+from pellucid.generation.settings.sampling import Sampling
+from pellucid.parts.samplers import Sampler
 
 Run = Callable[[Request], Sequence[Completion]]
 """Generates: an engine's `add(request).result()`."""
@@ -108,8 +117,6 @@ def replay_ledger(ledger: LedgerRecord, run: Run | None = None) -> LedgerReplay:
 
 def compare_file(ledger: LedgerRecord) -> Iterator[Comparison]:
     """Yields every number that others of the file determine, beside what they give."""
-    from pellucid.generation.ledger.described_chain import describe_chain
-
     for completion in ledger.completions:
         where = f"choice {completion.choice}" if len(ledger.completions) > 1 else "the text"
         for step, entry in enumerate(completion.entries):
@@ -127,8 +134,23 @@ def compare_file(ledger: LedgerRecord) -> Iterator[Comparison]:
     yield from _compare_beams(ledger)
 
 
+def describe_chain(sampling: Sampling) -> tuple[LedgerSampler, ...]:
+    """Returns the samplers in their order; a constraint, which a request compiles, with what it was given."""
+    from pellucid.generation.samplers.chain import Chain
+
+    given = {name: value for name in CONSTRAINTS if (value := getattr(sampling, name)) is not None}
+    chain = Chain(sampling, (), 0, frozenset(), 0)
+    samplers = [*chain.samplers, *([Sampler.read("constraint")] if given else [])]
+    tables = [sampler.to_dict() for sampler in sorted(samplers, key=lambda sampler: sampler.order)]
+    return tuple(
+        LedgerSampler(kind, given if kind == "constraint" else to_data(table))
+        for table in tables
+        if (kind := table.pop("kind"))
+    )
+
+
 def _compare_entry(ledger: LedgerRecord, choice: int, step: int, entry: Entry) -> Iterator[Comparison]:
-    from pellucid.generation.samplers.chain import draw_uniform
+    from pellucid.generation.samplers.drawn_token import draw_uniform
 
     where = f"choice {choice}, token {step + 1}" if len(ledger.completions) > 1 else f"token {step + 1}"
     sampling, listed = ledger.sampling, entry.candidates

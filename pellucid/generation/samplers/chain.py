@@ -23,9 +23,14 @@ from torch import Tensor
 
 from pellucid.base.errors import PellucidError, TokenError, UsageError, quote
 from pellucid.generation.ledger.entry import SHOWN_CANDIDATES, Entry, Removal
-from pellucid.generation.samplers.drawn_token import draw_id, draw_token, find_removals, make_entry
+from pellucid.generation.samplers.drawn_token import (
+    draw_id,
+    draw_token,
+    draw_uniform,
+    find_removals,
+    make_entry,
+)
 from pellucid.generation.samplers.kept_scores import KeptScores, is_long
-from pellucid.generation.samplers.one_thread import use_one_thread
 from pellucid.generation.samplers.own_probabilities import (
     TokenUncertainty,
     TopLogprobs,
@@ -33,8 +38,7 @@ from pellucid.generation.samplers.own_probabilities import (
     find_top,
     measure_uncertainty,
 )
-from pellucid.generation.samplers.philox import draw_bits
-from pellucid.generation.samplers.row_operations import run_step, to_array
+from pellucid.generation.samplers.row_operations import run_step, to_array, use_one_thread
 from pellucid.generation.settings.sampling import DEFAULT_NEW_TOKENS, Sampling
 from pellucid.parts import kinds
 from pellucid.parts.samplers import Sampler, Table
@@ -215,27 +219,6 @@ class Wanted(NamedTuple):
 
 
 NOTHING = Wanted()
-
-
-def draw_uniform(seed: int, choice: int, step: int) -> float:
-    """Returns the number u in [0, 1) of a token: a pure function of the seed, the choice and the number of
-    new tokens before it, so that a text does not depend on what is drawn beside it.
-
-    >>> draw_uniform(7, 0, 3) == draw_uniform(7, 0, 3) != draw_uniform(7, 0, 4)
-    True
-    """
-    return (draw_bits((seed % 2**64, choice), step + 1) >> 11) * 2.0**-53
-
-
-def draw_uniforms(seed: int, choice: int, start: int, count: int) -> Table:
-    """Returns the numbers u [count] of successive tokens, the first after `start` new ones.
-
-    >>> draw_uniforms(7, 0, 3, 2).tolist() == [draw_uniform(7, 0, 3), draw_uniform(7, 0, 4)]
-    True
-    """
-    key = np.array([seed % 2**64, choice], np.uint64)
-    raw = np.random.Philox(key=key, counter=[start, 0, 0, 0]).random_raw(4 * count)[::4]
-    return (raw >> np.uint64(11)) * 2.0**-53
 
 
 # ---- the samplers, many rows at once

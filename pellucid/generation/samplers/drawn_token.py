@@ -1,4 +1,4 @@
-"""The draw of a token from a row of scores, and its record.
+"""The draw of a token from a row of scores: its random number, the token, and its record.
 
 The tokens stand in order of score, the largest first, of equals the smaller id first; the drawn one is the
 first whose cumulative probability exceeds u. Only as many tokens are sorted as that takes.
@@ -27,6 +27,54 @@ from pellucid.generation.samplers.own_probabilities import compute_logprobs, mea
 from pellucid.generation.samplers.row_operations import Ranking, rank_first, to_array
 from pellucid.parts.samplers import Table
 from pellucid.reference.ops.sampling import sort_tokens
+
+MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
+INCREMENTS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
+"""Of the key, from round to round: the golden ratio and √3 − 1."""
+ROUNDS = 10
+MASK = 2**64 - 1
+
+
+def draw_uniform(seed: int, choice: int, step: int) -> float:
+    """Returns the number u in [0, 1) of a token: a pure function of the seed, the choice and the number of
+    new tokens before it, so that a text does not depend on what is drawn beside it.
+
+    >>> draw_uniform(7, 0, 3) == draw_uniform(7, 0, 3) != draw_uniform(7, 0, 4)
+    True
+    """
+    return (draw_bits((seed % 2**64, choice), step + 1) >> 11) * 2.0**-53
+
+
+def draw_uniforms(seed: int, choice: int, start: int, count: int) -> Table:
+    """Returns the numbers u [count] of successive tokens, the first after `start` new ones.
+
+    >>> draw_uniforms(7, 0, 3, 2).tolist() == [draw_uniform(7, 0, 3), draw_uniform(7, 0, 4)]
+    True
+    """
+    key = np.array([seed % 2**64, choice], np.uint64)
+    raw = np.random.Philox(key=key, counter=[start, 0, 0, 0]).random_raw(4 * count)[::4]
+    return (raw >> np.uint64(11)) * 2.0**-53
+
+
+def draw_bits(key: tuple[int, int], counter: int) -> int:
+    """Returns 64 random bits by Philox4x64-10, a counter-based generator: a number is a function of a key and
+    a counter.
+
+    Salmon, Moraes, Dror and Shaw 2011, Parallel random numbers: as easy as 1, 2, 3. It is `np.random.Philox`,
+    which takes longer to make than one of its numbers.
+
+    >>> import numpy as np
+    >>> own = draw_bits((7, 1), 5)
+    >>> own == np.random.Philox(key=[7, 1], counter=[4, 0, 0, 0]).random_raw()  # it counts, then computes
+    True
+    """
+    first, second = key
+    a, b, c, d = counter & MASK, counter >> 64, 0, 0
+    for _ in range(ROUNDS):
+        left, right = MULTIPLIERS[0] * a, MULTIPLIERS[1] * c
+        a, b, c, d = right >> 64 ^ b ^ first, right & MASK, left >> 64 ^ d ^ second, left & MASK
+        first, second = first + INCREMENTS[0] & MASK, second + INCREMENTS[1] & MASK
+    return a
 
 
 class DrawnToken(NamedTuple):

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.generation.samplers.chain import ChainState, draw_uniform
+from pellucid.generation.samplers.chain import ChainState
+from pellucid.generation.samplers.drawn_token import draw_uniform
 from pellucid.parts.samplers import Sampler
 from pellucid.reference.op import Ref
 from pellucid.reference.ops import find_op

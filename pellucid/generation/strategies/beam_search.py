@@ -40,8 +40,7 @@ from pellucid.generation.samplers.chain import (
 from pellucid.generation.samplers.own_probabilities import rank_places
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CacheSlots
-from pellucid.generation.strategies.sample import Sample
-from pellucid.generation.strategies.strategy import Job, TextRow
+from pellucid.generation.strategies.sample import Job, Sample, TextRow
 
 
 class Beam(NamedTuple):

@@ -1,4 +1,5 @@
-"""The log of a run: one JSON object per line, written at once, so that any program can follow it.
+"""The log of a run: one JSON object per line, written at once, so that any program can follow it; and its
+figures as event files for TensorBoard.
 
     log = Log(out / "log.jsonl")
     log.write(event, mfu=0.4)           # {"kind": "step", "step": 120, "loss": 1.25, …, "mfu": 0.4}
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pellucid.base.errors import FileError, file_errors
+from pellucid.base.errors import FileError, UsageError, file_errors
 from pellucid.base.files import UNPAIRED, read_bytes, write_line
 from pellucid.training.events import (
     Compared,
@@ -42,6 +43,8 @@ KINDS = {
 }
 CLOCK = frozenset({"seconds", "tokens_per_second", "mfu", "memory"})
 """Figures that no two runs have in common."""
+SCALARS = ("step", "evaluation")
+"""Kinds of lines whose numbers TensorBoard gets."""
 
 Line = dict[str, Any]
 
@@ -172,3 +175,44 @@ def parse_line(piece: bytes) -> Line | None:
         return None
     step = entry.get("step", 0)
     return entry if isinstance(step, int) and abs(step) < 1 << 53 else None
+
+
+# ---- for TensorBoard: `tensorboard --logdir runs`. Extra: `track`
+
+
+def writer_class() -> Any:
+    """Returns torch's SummaryWriter; refuses where tensorboard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError(
+            "train.tensorboard=true needs tensorboard: pip install 'pellucid[track]'. Without it, "
+            "log.jsonl has the same figures, and `pellucid plot` draws them."
+        ) from None
+    return SummaryWriter
+
+
+class Board:
+    """The event files of a run, opened by the line of its start."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._writer_class = folder, writer_class()
+        self._writer: Any = None
+
+    def write(self, line: Line) -> None:
+        """Writes the numbers of a log line; a start or resume drops what was written of later steps."""
+        if line["kind"] in ("start", "resume"):
+            self.close()
+            self._writer = self._writer_class(str(self._folder), purge_step=line["step"] + 1)
+        if line["kind"] in SCALARS:
+            for name, value in line.items():
+                if name != "step" and type(value) in (int, float):
+                    self._writer.add_scalar(f"{line['kind']}/{name}", value, line["step"])
+
+    def flush(self) -> None:
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

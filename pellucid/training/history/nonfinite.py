@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -19,14 +19,15 @@ from pellucid.base.errors import PellucidError
 from pellucid.base.formatting import format_number
 from pellucid.config import ModelConfig
 from pellucid.engine.taps import look
-from pellucid.reference.tape import Tape
-from pellucid.reference.training import forward
 from pellucid.training import step
 from pellucid.training.distributed.sharded import full_tensor
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.saving import rng
 from pellucid.training.state import TrainState
 from pellucid.training.step import Hook, Nonfinite
+
+if TYPE_CHECKING:  # the specification is imported where a step has a NaN
+    from pellucid.reference.tape import Tape
 
 _LAYER = re.compile(r"blocks\.(\d+)\.")
 LAYERS, TOKENS, CHANNELS = 3, 2, 4
@@ -174,7 +175,7 @@ def inputs(config: ModelConfig, name: str, known: set[str]) -> Iterator[str]:
     yield from _inputs(tape, _shift(name, -shift), known, shift)
 
 
-def _inputs(tape: Tape, name: str, known: set[str], shift: int) -> Iterator[str]:
+def _inputs(tape: "Tape", name: str, known: set[str], shift: int) -> Iterator[str]:
     found = tape.steps.get(tape.resolve(name))
     for read in found.inputs if found else ():
         if (source := _shift(read, shift)) in known:
@@ -188,8 +189,10 @@ def _shift(name: str, shift: int) -> str:
     return _LAYER.sub(lambda found: f"blocks.{int(found[1]) + shift}.", name)
 
 
-def _small_tape(config: ModelConfig) -> Tape:
+def _small_tape(config: ModelConfig) -> "Tape":
     """Returns forward and backward of a model of the same architecture and the smallest sizes."""
+    from pellucid.reference.training import forward
+
     d_head = min(config.d_head, CHANNELS)
     small = replace(
         config,

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,11 +18,9 @@ from typing import Any, NamedTuple
 
 from pellucid.base.errors import file_errors
 from pellucid.base.files import Kind, new_folder, whole_file
-from pellucid.formats.checkpoint_manifest import ADAPTER, CHECKPOINTS, MODEL, checkpoint_name, measure
+from pellucid.formats.checkpoint_manifest import CHECKPOINTS, checkpoint_name, measure
 
 ORIGIN, FORMAT, VERSION = "origin.json", "pellucid-origin", 1
-_LINK = re.compile(rf"{CHECKPOINTS}/step-\d+/({MODEL}|{ADAPTER})")
-"""Where `model` led in runs of earlier versions, in which it was a symbolic link."""
 _TENSORS = ".safetensors"
 
 
@@ -63,8 +60,6 @@ def publish(
     with file_errors("write", target):
         if find_foreign(target):
             kept = _keep(target)
-        elif target.is_symlink() and not target.exists():  # its checkpoint is gone
-            target.unlink()
         with new_folder(target, OWN_MODEL, force=True) as new:
             fill(new)
             paths = sorted(new.iterdir())
@@ -112,7 +107,7 @@ def read_origin(folder: Path) -> Origin | None:
 def find_foreign(target: Path) -> str:
     """Returns the name of a file there that no run wrote; empty where there is none."""
     if target.is_symlink():
-        return "" if _LINK.fullmatch(os.readlink(target)) else f"{target.name}, a link to elsewhere"
+        return f"{target.name}, a link to elsewhere"
     if not target.exists():
         return ""
     if not target.is_dir():

@@ -57,8 +57,6 @@ RECIPE, LOG, LOCK = "recipe.toml", "log.jsonl", "lock"
 RECORDER, DATA, TENSORBOARD = "recorder.jsonl", "data", "tensorboard"
 MODELS = (MODEL, ADAPTER, BEST)
 _LEFTOVER = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
-_OLD_LEFTOVER = re.compile(r"\.(model|adapter)-\d+-\d+|recipe\.toml\.\d+-\d+\.partial")
-"""What killed processes of earlier versions left; `pellucid.base.files` knows that of this one."""
 _COUNT = itertools.count()
 
 
@@ -136,11 +134,7 @@ class RunFolder:
             beside = os.listdir(self.path) if self.path.is_dir() else []
             inside = os.listdir(self.checkpoints) if self.checkpoints.is_dir() else []
         ours = (LOCK, CHECKPOINTS)
-        foreign = [
-            name
-            for name in beside
-            if name not in ours and not _OLD_LEFTOVER.fullmatch(name) and not is_partial(self.path / name)
-        ]
+        foreign = [name for name in beside if name not in ours and not is_partial(self.path / name)]
         foreign += [f"{CHECKPOINTS}/{name}" for name in inside if not _LEFTOVER.fullmatch(name)]
         if foreign:
             raise UsageError(
@@ -152,15 +146,11 @@ class RunFolder:
         """Removes incomplete files of killed processes; files that no run wrote stay."""
         with file_errors("write", self.path):
             left = [path for path in self.checkpoints.iterdir() if _LEFTOVER.fullmatch(path.name)]
-            beside = [path for path in self.path.iterdir() if _OLD_LEFTOVER.fullmatch(path.name)]
         sweep_folder(self.path)
         for part in MODELS:
             sweep(self.path / part)
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
-        for path in beside:
-            with contextlib.suppress(OSError):
-                path.unlink()
 
     # ---- writing; inside `lock`
 

@@ -143,7 +143,7 @@ def test_a_run_learns_the_answers_goes_on_bit_for_bit_and_stays_a_chat_model(
         }  # fmt: skip
         return small_models.table(out, start, chats) | extra
 
-    run = started(straight, table(straight))
+    run = started(table(straight))
     losses = [line["loss"] for line in read(straight / "log.jsonl") if line["kind"] == "step"]
     assert losses[-1] < losses[0] - 0.02
     folder = RunFolder(cut)

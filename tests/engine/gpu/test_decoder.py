@@ -4,7 +4,7 @@ import torch
 
 from pellucid.engine.cpu.decoder import NativeDecoder
 from pellucid.engine.gpu.decoder import GpuDecoder, find_obstacle
-from pellucid.generation.decoders import make_decoder
+from pellucid.generation.decoders import decode_module
 from tests.engine.gpu.models import make_module
 
 CPU = torch.device("cpu")
@@ -13,5 +13,5 @@ CPU = torch.device("cpu")
 def test_a_model_on_a_cpu_has_other_decoders() -> None:
     module = make_module(CPU)
     assert find_obstacle(module) == "weights on cpu"
-    assert isinstance(make_decoder(module), NativeDecoder | type(module))
-    assert not isinstance(make_decoder(module), GpuDecoder)
+    assert isinstance(decode_module(module), NativeDecoder | type(module))
+    assert not isinstance(decode_module(module), GpuDecoder)

@@ -10,8 +10,7 @@ from pellucid.engine.gpu import decoder as decoders
 from pellucid.engine.gpu import tiles
 from pellucid.engine.gpu.decoder import GpuDecoder
 from pellucid.engine.taps import record
-from pellucid.generation.feed import Feed
-from pellucid.generation.slots import CacheSlots
+from pellucid.generation.slots import CacheSlots, Feed
 from tests.engine.gpu.models import compare, compare_caches, make_ids, make_module, make_rows
 from tests.engine.gpu.test_decoder_calls import count_launches
 from tests.engine.gpu.test_step import CHOICES, EXACT, SCHEMES, WIDE

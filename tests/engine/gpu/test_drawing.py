@@ -10,7 +10,8 @@ from pellucid.config import ModelConfig
 from pellucid.engine.gpu.buffers import RING, Buffers
 from pellucid.engine.gpu.drawing import DrawBuffers, DrawSettings
 from pellucid.generation.ahead import make_draw_settings
-from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, choose, draw_uniform, draw_uniforms
+from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, choose
+from pellucid.generation.samplers.drawn_token import draw_uniform, draw_uniforms
 from pellucid.generation.settings.sampling import Sampling
 
 SIZE = 97

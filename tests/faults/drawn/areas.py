@@ -55,7 +55,7 @@ LEFT_OUT = frozenset(f"pellucid/{name}.py" for name in (
     "training/saving/lock", "training/plan", "training/saving/environment", "training/run_listing",
     "training/train",
     # files and screens around a text
-    "generation/prompt_jobs", "generation/prompt_file", "generation/result_file",
+    "generation/prompt_jobs",
     "generation/conversation_file", "generation/conversation", "generation/sweep",
 ))  # fmt: skip
 

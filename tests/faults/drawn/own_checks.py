@@ -61,16 +61,15 @@ OWN = (
     Own("generation/settings/*", TEXTS),
     Own("generation/strategies/*", TEXTS - {"constrained"}),
     Own("generation/constraints/*", frozenset({"constrained"})),
-    *(Own(f"generation/{name}.py", TEXTS) for name in ("scheduler", "feed", "handle", "request", "output")),
-    *(Own(f"generation/{name}.py", TEXTS) for name in ("context", "first_step", "decoders", "generate")),
-    *(Own(f"generation/{name}.py", TEXTS) for name in ("chat", "complete", "model_decoder")),
+    *(Own(f"generation/{name}.py", TEXTS) for name in ("scheduler", "handle", "request", "output")),
+    *(Own(f"generation/{name}.py", TEXTS) for name in ("context", "decoders", "generate", "chat")),
     Own("generation/answers/*", frozenset({"figures"})),
     Own("generation/slots.py", CACHE),
     *(Own(f"training/{name}.py", STEP - {"validation loss"}) for name in ("step", "objective", "state")),
     *(Own(f"training/{name}.py", STEP - {"validation loss"}) for name in ("prefetch", "weights")),
     *(
         Own(f"training/{name}.py", frozenset({"step update", "step weights", "step clipping", "step norm"}))
-        for name in ("optimizers", "muon")
+        for name in ("optimizers",)
     ),
     Own("training/evaluate.py", EVALUATED),
     Own("evaluation/*", frozenset({"validation loss"})),

@@ -8,8 +8,9 @@ import pytest
 from pellucid.base.errors import TokenError, UsageError
 from pellucid.data.generated.stories import longest, n_bytes, parse, stories
 from pellucid.data.sources.generated import spaced_words
-from pellucid.generation.constraints import Constraint, compile_constraint
+from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.constraints.stories import StoryConstraint
+from pellucid.generation.constraints.token_mask import Constraint
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.tokenizer import Tokenizer
 from tests.data.small_corpora import every_story

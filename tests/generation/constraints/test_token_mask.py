@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from pellucid.base.errors import TokenError, UsageError
-from pellucid.generation.constraints import Constraint, compile_constraint, token_mask
+from pellucid.generation.constraints import compile_constraint, token_mask
+from pellucid.generation.constraints.token_mask import Constraint
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.word_level import CharacterTokenizer, WordTokenizer

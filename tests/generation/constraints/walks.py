@@ -8,7 +8,7 @@ import numpy as np
 
 from pellucid.data.generated.stories import stories
 from pellucid.data.sources.generated import spaced_words
-from pellucid.generation.constraints import Constraint
+from pellucid.generation.constraints.token_mask import Constraint
 from pellucid.text import kinds
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.word_level import CharacterTokenizer, WordTokenizer

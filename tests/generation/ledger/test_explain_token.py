@@ -13,7 +13,7 @@ from pellucid.generation.ledger.explain_token import TokenNumber, explain_token
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.model import Model
 from pellucid.verbs import explain
-from tests.generation.ledger.test_make import generate
+from tests.generation.ledger.test_ledger import generate
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ from pellucid.base.columns import display_width
 from pellucid.base.errors import UsageError
 from pellucid.generation.ledger.content import Shortening
 from pellucid.generation.ledger.ledger import Ledger
-from pellucid.generation.ledger.text import format_ledger
-from pellucid.generation.ledger.token_text import format_token
+from pellucid.generation.ledger.text import format_ledger, format_token
 from tests.generation.small_ledgers import make_beam_ledger, make_small_ledger, make_speculative_ledger
 
 LEDGERS = [make_small_ledger(), make_small_ledger(3, 2), make_beam_ledger(), make_speculative_ledger()]

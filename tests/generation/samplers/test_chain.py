@@ -20,9 +20,9 @@ from pellucid.generation.samplers.chain import (
     Chosen,
     Wanted,
     choose,
-    draw_uniform,
     process,
 )
+from pellucid.generation.samplers.drawn_token import draw_uniform
 from pellucid.generation.settings.sampling import Sampling
 
 LOGITS = torch.tensor([0.0, 1.0, -2.0, 3.0, -math.inf, 2.0, 0.5, -1.0])

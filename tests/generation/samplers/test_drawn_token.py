@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.generation.samplers.drawn_token import FEW, draw_id, draw_token
-from pellucid.generation.samplers.philox import draw_bits
+from pellucid.generation.samplers.drawn_token import FEW, draw_bits, draw_id, draw_token
 
 
 @pytest.mark.parametrize("count", [1, 2, 50, 2048, FEW + 1])

@@ -1,12 +1,14 @@
-"""The first tokens of a row in order, however few are sorted; and each operation beside its twin."""
+"""The first tokens of a row in order, however few are sorted; and each operation beside its twin;
+and torch's threads."""
 
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from pellucid.generation.samplers.row_operations import ROW_OPERATIONS, rank_all, rank_first
+from pellucid.generation.samplers.row_operations import ROW_OPERATIONS, rank_all, rank_first, use_one_thread
 from pellucid.parts.samplers import Table
 from pellucid.reference.ops import find_op
 
@@ -81,3 +83,26 @@ def test_the_order_of_the_probabilities_is_found_without_sorting_them_all() -> N
     limit = torch.full((4, 1), 0.8, dtype=torch.float64)
     fast = ROW_OPERATIONS["mass_before"](probs, probs, limit=limit)
     assert torch.equal(fast, ROW_OPERATIONS["mass_before"](probs, probs.clone(), limit=limit))
+
+
+def test_only_the_calling_thread_has_one_thread_meanwhile() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with use_one_thread():
+            assert torch.get_num_threads() == 1
+            others: list[int] = []
+            thread = threading.Thread(target=lambda: others.append(torch.get_num_threads()))
+            thread.start()
+            thread.join()
+            assert others == [2]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_number_is_restored_after_an_error() -> None:
+    before = torch.get_num_threads()
+    with pytest.raises(ValueError, match="sampler"), use_one_thread():
+        raise ValueError("a sampler failed")
+    assert torch.get_num_threads() == before

@@ -16,7 +16,7 @@ from pellucid.engine.transformer import Transformer
 from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, choose
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CacheSlots
-from pellucid.generation.strategies.speculative_decoding import (
+from pellucid.generation.strategies.speculative import (
     Draft,
     check_speculation,
     draw_while_accepted,

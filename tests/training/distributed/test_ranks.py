@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from pellucid.base.errors import ConfigError, FileError
-from pellucid.training.distributed import heartbeat
 from pellucid.training.distributed import ranks as module
 from pellucid.training.distributed.ranks import Ranks, rendezvous
 from tests.training.distributed.forked import Failed, Job, job, meeting
@@ -76,9 +75,8 @@ def test_two_ranks_agree_and_fail_together() -> None:
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in (module, heartbeat):
-        monkeypatch.setattr(place, "INTERVAL", 0.05)
-        monkeypatch.setattr(place, "LATE", 0.3)
+    monkeypatch.setattr(module, "INTERVAL", 0.05)
+    monkeypatch.setattr(module, "LATE", 0.3)
 
 
 def test_a_slow_rank_is_waited_for_and_a_stopped_one_is_named(

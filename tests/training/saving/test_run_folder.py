@@ -119,8 +119,7 @@ def test_a_folder_that_is_neither_empty_nor_a_run_is_refused_and_left_as_it_is(
 
 def test_what_a_killed_start_left_counts_as_empty(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / ".tmp-step-0000001-2-3").mkdir(parents=True)
-    for name in ("lock", "recipe.toml.12-0.partial"):
-        (tmp_path / name).write_text("")
+    (tmp_path / "lock").write_text("")
     with begun(tmp_path, 1) as folder:
         assert folder.find_newest()[0] is not None
 
@@ -157,17 +156,6 @@ def test_a_copied_model_is_a_model(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "a")
     model = pellucid.load(tmp_path / "copy")
     assert np.array_equal(model.weights["embed.weight"], snapshot(10).weights["embed.weight"].numpy())
-
-
-def test_a_model_that_is_a_link_becomes_a_folder_at_the_next_save(tmp_path: Path) -> None:
-    """As runs of earlier versions have it."""
-    with begun(tmp_path, 10) as folder:
-        shutil.rmtree(tmp_path / "model")
-        (tmp_path / "model").symlink_to("checkpoints/step-0000010/model")
-        folder.check_models()
-        folder.save(snapshot(20), ENVIRONMENT, 2)
-        assert published.read_origin(tmp_path / "model") is not None and not (tmp_path / "model").is_symlink()
-    assert (folder.checkpoints / checkpoint_name(10) / "model" / "config.json").is_file()
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
@@ -302,8 +290,6 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path)
     left = folder.checkpoints / ".tmp-step-0000020-123-0"
     (left / "model").mkdir(parents=True)
     (left / "model" / "half").write_text("x")
-    (tmp_path / ".model-123-4").symlink_to("nowhere")
-    (tmp_path / "recipe.toml.123-4.partial").write_text("x")
     with folder.lock():
         assert steps_of(folder) == [checkpoint_name(10)]
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "lock", "model", "recipe.toml"}

@@ -265,7 +265,7 @@ class EngineWorker:
     def _make_ledger(self, text: ServedText, completions: "list[Completion]") -> dict[str, Any]:
         """Returns what the ledger file of a request holds."""
         from pellucid.generation.ledger.file import make_file_data
-        from pellucid.generation.ledger.make import make_ledger
+        from pellucid.generation.ledger.ledger import make_ledger
 
         request = text.handle.request
         return make_file_data(make_ledger(self.model, request, completions, cache_dtype=self._cache_dtype))
@@ -319,7 +319,7 @@ def describe_error(id: int, error: Exception) -> End:
 
 def open_engine(options: EngineOptions) -> "tuple[Model, Engine]":
     """Returns the model with its weights, and its engine."""
-    from pellucid.generation.model_decoder import make_decoder
+    from pellucid.generation.decoders import make_decoder
     from pellucid.generation.scheduler import Engine
     from pellucid.generation.settings.keywords import read_engine_options
     from pellucid.generation.slots import CHUNK

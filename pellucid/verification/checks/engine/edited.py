@@ -12,7 +12,7 @@ from pellucid.engine.cpu.decoder import NativeDecoder
 from pellucid.engine.quantized_tensor import QuantizedTensor
 from pellucid.engine.taps import edit
 from pellucid.engine.transformer import Transformer
-from pellucid.generation.decoders import Decoder, make_decoder
+from pellucid.generation.decoders import Decoder, decode_module
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.engine.paths import NO_CACHE
 from pellucid.verification.verdict import Finding, Verdict
@@ -36,7 +36,7 @@ def measure_edited(subject: Subject) -> Finding:
     dtypes = (torch.float32,) if subject.quantized else (torch.float32, torch.bfloat16)
     for dtype in dtypes:
         module = copy.deepcopy(subject.module(dtype))
-        decoder = make_decoder(module)
+        decoder = decode_module(module)
         with torch.no_grad():
             found = _find_ignored_edit(decoder, module, ids) or _find_kept_weight(decoder, module, ids)
         if isinstance(found, Finding):
@@ -77,7 +77,7 @@ def _find_kept_weight(decoder: Decoder, module: Transformer, ids: list[int]) -> 
         return None
     for name in _list_parts(original):
         alone = copy.deepcopy(original)
-        if not _shows(make_decoder(alone), alone, ids, [_list_parts(alone)[name]]):
+        if not _shows(decode_module(alone), alone, ids, [_list_parts(alone)[name]]):
             message = f"{name} was edited in place, and the decoder still has its numbers from before."
             return Finding(Verdict.BUG, "an edited weight does not show", f"{name} before its edit", message)
     message = "weights were edited in place, and the decoder still has some of their numbers from before."
@@ -89,7 +89,7 @@ def _shows(decoder: Decoder, module: Transformer, ids: list[int], parts: list[Te
     for part in parts:
         _change(part)
     return _agrees(
-        decoder, before, read_text(decoder, ids), read_text(make_decoder(copy.deepcopy(module)), ids)
+        decoder, before, read_text(decoder, ids), read_text(decode_module(copy.deepcopy(module)), ids)
     )
 
 

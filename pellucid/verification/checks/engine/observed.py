@@ -20,8 +20,7 @@ from pellucid.engine.cache import Cache
 from pellucid.engine.taps import record
 from pellucid.engine.transformer import Transformer
 from pellucid.generation.decoders import Decoder
-from pellucid.generation.feed import Feed
-from pellucid.generation.slots import CacheSlots
+from pellucid.generation.slots import CacheSlots, Feed
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.verification.foreign_values import RecordedValue

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from pellucid.engine.linear import MOST_DECODED
 from pellucid.generation.decoders import Decoder
-from pellucid.generation.feed import Feed
-from pellucid.generation.slots import CHUNK, CacheSlots
+from pellucid.generation.slots import CHUNK, CacheSlots, Feed
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.engine.observed import ObservedSlots, make_feed
 from pellucid.verification.checks.engine.paths import PathRun

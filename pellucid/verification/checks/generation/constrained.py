@@ -12,7 +12,8 @@ from pellucid.data.generated.stories.grammar import GrammarError
 from pellucid.data.generated.stories.parse import parse
 from pellucid.data.sources.generated import END, spaced_words
 from pellucid.engine.transformer import Transformer
-from pellucid.generation.constraints import Constraint, compile_constraint
+from pellucid.generation.constraints import compile_constraint
+from pellucid.generation.constraints.token_mask import Constraint
 from pellucid.generation.handle import Handle
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.scheduler import Engine

@@ -21,7 +21,7 @@ from pellucid.generation.answers.logprobs import (
     make_explained_tokens,
 )
 from pellucid.generation.ledger.file import make_file_data
-from pellucid.generation.ledger.make import make_ledger
+from pellucid.generation.ledger.ledger import make_ledger
 from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.samplers.own_probabilities import TopLogprobs
 from pellucid.generation.scheduler import Engine

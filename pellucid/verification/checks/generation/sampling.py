@@ -15,10 +15,10 @@ import torch
 from pellucid.base.errors import PellucidError
 from pellucid.config import ModelConfig
 from pellucid.engine.transformer import Transformer
-from pellucid.generation.feed import Feed
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
+from pellucid.generation.slots import Feed
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 from pellucid.verification.checks.check import LAYERS, ReducedModel, Subject, gives_finite_logits

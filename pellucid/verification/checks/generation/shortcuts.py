@@ -11,14 +11,13 @@ import torch
 from pellucid.base.errors import PellucidError
 from pellucid.engine.cache import Cache
 from pellucid.engine.transformer import Transformer
-from pellucid.generation.feed import Feed
 from pellucid.generation.ledger.entry import SpeculativeStep
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.samplers.chain import Chain
 from pellucid.generation.scheduler import Engine
 from pellucid.generation.settings.sampling import Sampling
-from pellucid.generation.slots import CHUNK
-from pellucid.generation.strategies.speculative_decoding import Draft, Proposal, Speculation
+from pellucid.generation.slots import CHUNK, Feed
+from pellucid.generation.strategies.speculative import Draft, Proposal, Speculation
 from pellucid.verification.checks.check import LAYERS, ReducedModel, Subject, gives_finite_logits
 from pellucid.verification.checks.generation.sampling import NOT_FINITE
 from pellucid.verification.verdict import Finding, Verdict

@@ -15,9 +15,8 @@ from pellucid.base.dtypes import dtype_name
 from pellucid.engine.cache import Cache
 from pellucid.engine.cpu.decoder import NativeDecoder
 from pellucid.engine.transformer import Transformer
-from pellucid.generation.complete import make_engine
-from pellucid.generation.decoders import Decoder
-from pellucid.generation.model_decoder import make_decoder
+from pellucid.generation.decoders import Decoder, make_decoder
+from pellucid.generation.generate import make_engine
 from pellucid.generation.request import Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.reference.op import Array

@@ -10,7 +10,7 @@ from pellucid.base.errors import UsageError
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.server.explorer.held_trace import RunRequest
 from pellucid.server.explorer.session import Session
-from tests.generation.ledger.test_make import generate
+from tests.generation.ledger.test_ledger import generate
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 from pellucid.engine.transformer import Transformer
 from pellucid.evaluation.score import Score
 from pellucid.generation.request import Completion
-from pellucid.generation.samplers.chain import draw_uniform
+from pellucid.generation.samplers.drawn_token import draw_uniform
 from pellucid.model import Model
 from pellucid.verification.checks.generation.repeated import (
     define_numbers,

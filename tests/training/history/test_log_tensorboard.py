@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.base.errors import UsageError
-from pellucid.training.history.log import Line
-from pellucid.training.history.tensorboard import Board
+from pellucid.training.history.log import Board, Line
 
 
 def steps(first: int, last: int) -> list[Line]:
