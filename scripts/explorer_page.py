@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from generation_page import run_examples
 
 from pellucid.base.formatting import format_bytes
+from pellucid.base.schema import Field
 from pellucid.server.explorer import find_question, list_questions
 from pellucid.server.explorer.bundle import read_page_files
 from pellucid.server.explorer.export import LARGEST, LIKELIEST
-from pellucid.server.explorer.question import Length, QuestionParameter, Range, get_method, read_signature
+from pellucid.server.explorer.question import get_method, is_looked_up, read_signature
 from pellucid.server.explorer.session import MOST_BYTES, MOST_TRACES
 
 LIMITS = {
@@ -54,14 +55,13 @@ def questions() -> Iterator[str]:
         yield f"| `{name}`{post} | {listed} | {' '.join(meaning.split())} |"
 
 
-def _parameter(parameter: QuestionParameter) -> str:
-    bound = parameter.bound
-    limits = ""
-    if isinstance(bound, Range):
-        limits = f" {_number(bound.least)} to {_number(bound.most)}"
-    elif isinstance(bound, Length):
-        limits = f" ≤ {bound.most:,}"
-    return f"`{parameter.name}`{limits}"
+def _parameter(field: Field) -> str:
+    limits, (least, most) = "", (field.least, field.most)
+    if field.type in (int, float) and least is not None and most is not None:
+        limits = f" {_number(least)} to {_number(most)}"
+    elif most is not None and not is_looked_up(field):
+        limits = f" ≤ {most:,.0f}"
+    return f"`{field.name}`{limits}"
 
 
 def _number(value: float) -> str:
