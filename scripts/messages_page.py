@@ -36,7 +36,10 @@ def messages_page(package: Path) -> Iterator[str]:
     """Yields the page: messages by class, then by file, in the order of the source."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted(package.rglob("*.py")):
-        for name, message in messages(ast.parse(file.read_text("utf-8"))):
+        text = file.read_text("utf-8")
+        if not any(name in text for name in (*CLASSES, *BUILDERS)):
+            continue
+        for name, message in messages(ast.parse(text)):
             here = found[name][str(file.relative_to(package.parent))]
             if message not in here:
                 here.append(message)
@@ -60,14 +63,14 @@ def messages(tree: ast.AST) -> Iterator[tuple[str, str]]:
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             nodes = list(_own_nodes(function))
+            values = _assigned(nodes)
             for node in nodes:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
                     name = node.func.id
                     if name in CLASSES:
-                        yield name, render(node.args[0], _assigned(nodes))
+                        yield name, render(node.args[0], values)
                     elif name in BUILDERS and function.name != name:
                         kind, form = BUILDERS[name]
-                        values = _assigned(nodes)
                         yield kind, form.format(*(render(argument, values) for argument in node.args))
 
 

@@ -23,6 +23,7 @@ from pellucid.text.tokenizer import Special, Tokenizer
 
 Message = Mapping[str, str]
 ANSWERS = "assistant"
+PROGRAM = Path(__file__).with_name("chat_template_worker.py")
 PATIENCE = 20.0
 """Seconds to wait for one answer of the process; its own limit ends it long before."""
 MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
@@ -61,8 +62,7 @@ class ChatTemplate:
         self._start()
 
     def _start(self) -> None:
-        program = Path(__file__).with_name("chat_template_worker.py")
-        self._worker = Worker(str(program), stderr=subprocess.DEVNULL)
+        self._worker = Worker(str(PROGRAM), stderr=subprocess.DEVNULL)
         try:
             self._request(self._template)
         except ConfigError as error:

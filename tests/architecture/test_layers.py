@@ -1,6 +1,7 @@
 """Imports point downwards, the specification never sees torch, and no file is a drawer for odds and ends."""
 
 import ast
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -61,10 +62,12 @@ def find_running(source: str) -> list[ast.AST]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _forgotten() -> Iterator[None]:
-    """The nodes of the whole package would slow every later collection of garbage."""
+    """The nodes of the whole package hold no cycles, and would slow every collection of garbage."""
+    gc.disable()
     yield
     parse.cache_clear()
     find_running.cache_clear()
+    gc.enable()
 
 
 @cache

@@ -4,7 +4,9 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pellucid
 
@@ -86,13 +88,36 @@ PRIVATE_WORDS = (
 """Words of no field: each has a standard term. A word with another use of its own is not listed."""
 
 
-def functions(tree: ast.AST) -> list[str]:
-    """Returns the names of the functions and methods of a module that are not properties."""
+class Definition(NamedTuple):
+    """A module, a class or a function with its docstring; a module has no name."""
+
+    kind: type[ast.AST]
+    name: str
+    docstring: str
+    is_property: bool
+
+
+@cache
+def find_definitions(file: Path) -> list[Definition]:
+    """Returns all definitions of a file; its tree is not kept, since it would slow each collection of garbage."""
     return [
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-        and not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+        Definition(
+            type(node),
+            getattr(node, "name", ""),
+            ast.get_docstring(node) or "",
+            any("property" in ast.unparse(decorator) for decorator in getattr(node, "decorator_list", ())),
+        )
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def functions(file: Path) -> list[str]:
+    """Returns the names of the functions and methods of a file that are not properties."""
+    return [
+        found.name
+        for found in find_definitions(file)
+        if found.kind is ast.FunctionDef and not found.is_property
     ]
 
 
@@ -101,25 +126,22 @@ def is_participle(name: str) -> bool:
     return word in IRREGULAR or (word.isalpha() and word.endswith("ed") and word not in VERBS_IN_ED)
 
 
-def check(files: list[Path], find: Callable[[str], list[str]]) -> None:
-    """Fails with all that is found in the texts of the files, one line each."""
-    found = [(file, word) for file in files for word in find(file.read_text("utf-8"))]
+def check(files: list[Path], find: Callable[[Path], list[str]]) -> None:
+    """Fails with all that is found in the files, one line each."""
+    found = [(file, word) for file in files for word in find(file)]
     assert not found, "\n".join(["", *(f"{file.relative_to(ROOT)}: {word}" for file, word in found)])
 
 
 def test_a_function_is_a_verb() -> None:
-    def participles(text: str) -> list[str]:
-        return [name for name in functions(ast.parse(text)) if is_participle(name)]
-
-    check(FILES, participles)
+    check(FILES, lambda file: [name for name in functions(file) if is_participle(name)])
 
 
 def test_no_class_name_is_defined_twice() -> None:
     where = defaultdict(list)
     for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                where[node.name].append(str(file.relative_to(PACKAGE)))
+        for found in find_definitions(file):
+            if found.kind is ast.ClassDef:
+                where[found.name].append(str(file.relative_to(PACKAGE)))
     assert not {name: files for name, files in where.items() if len(files) > 1}
 
 
@@ -134,29 +156,22 @@ OTHER_USE = {"annotate.py", "log.md", "CHANGELOG.md", *STORIES}
 
 
 def test_no_private_word() -> None:
-    def private(text: str) -> list[str]:
-        lines = [line.strip() for line in text.splitlines()]
+    def private(file: Path) -> list[str]:
+        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
         return [line for line in lines if PATTERN.search(line) and not OLD_NAME.fullmatch(line)]
 
     check([file for file in (*FILES, *PROSE) if file.name not in OTHER_USE], private)
 
 
 def test_no_private_word_names_a_test() -> None:
-    def private(text: str) -> list[str]:
-        names = functions(ast.parse(text))
-        return [name for name in names if PATTERN.search(name.replace("_", " "))]
-
-    check(TESTS, private)
+    check(TESTS, lambda file: [name for name in functions(file) if PATTERN.search(name.replace("_", " "))])
 
 
 def test_a_docstring_of_a_module_or_function_begins_with_a_noun_or_a_verb() -> None:
     questions = {"What", "Who", "Whether", "How", "Where", "Which"}
-    found = [
-        f"{file.relative_to(ROOT)}: {text.partition(chr(10))[0]}"
-        for file in FILES
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef)
-        and (text := ast.get_docstring(node))
-        and text.split()[0].rstrip(",:.") in questions
-    ]
-    assert not found
+
+    def begins_with_one(file: Path) -> list[str]:
+        texts = [found.docstring for found in find_definitions(file) if found.kind is not ast.ClassDef]
+        return [text.splitlines()[0] for text in texts if text and text.split()[0].rstrip(",:.") in questions]
+
+    check(FILES, begins_with_one)

@@ -15,7 +15,7 @@ from pellucid.explanation.trace import Trace
 from pellucid.reference.training import forward
 
 config, draw = preset("smollm2-135m"), np.random.default_rng(0)
-weights = {n: (draw.random(s) - 0.5) * 0.07 for n, s in config.parameters().items()}
+weights = {n: draw.uniform(-0.035, 0.035, s) for n, s in config.parameters().items()}
 ids = draw.integers(0, config.vocab_size, (1, 8))
 start = time.perf_counter()
 tape = forward(config, weights, ids, np.roll(ids, -1))

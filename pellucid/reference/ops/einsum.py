@@ -13,6 +13,7 @@ einsums.
 import math
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +56,7 @@ def axes_of(term: str) -> Axes:
     return tuple(re.sub(r"[()1]", "", axis) for axis in re.findall(r"\(\w+\)|\w", term))
 
 
+@cache
 def parse(spec: str) -> Spec:
     """Returns the axes of each term of `A,B+bias->result`."""
     if any(
