@@ -99,7 +99,7 @@ class Definition(NamedTuple):
 
 @cache
 def find_definitions(file: Path) -> list[Definition]:
-    """Returns all definitions of a file; its tree is not kept, since it would slow each collection of garbage."""
+    """Returns all definitions of a file; its tree, which would slow each search for garbage, is not kept."""
     return [
         Definition(
             type(node),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.cli.fork_server import fork_server
+
 ROOT = Path(__file__).parents[2]
 ADDRESS = re.compile(r"http://\S+/explore/\S*")
 
@@ -71,7 +73,6 @@ def start(*arguments: str, folder: Path | None = None) -> Served:
 
 def export(file: Path, *arguments: str, folder: Path | None = None) -> Path:
     """Writes an exported page and returns its path."""
-    command = [sys.executable, "-m", "pellucid.cli", "explore", *arguments, "--export", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment())
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = fork_server().run(["explore", *arguments, "--export", str(file)], folder or file.parent)
+    assert done.code == 0, done.text
     return file

@@ -145,6 +145,7 @@ def visit_with_spoiled_answers(visitor: Visitor, server: Served, first: int) -> 
     check_harmless(page)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("first", [0, 32])
 def test_hostile_texts_in_every_answer_are_only_shown(
     visit: Callable[..., Visitor], serve: Callable[..., Served], first: int
