@@ -37,7 +37,7 @@ def messages_page(package: Path) -> Iterator[str]:
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted(package.rglob("*.py")):
         text = file.read_text("utf-8")
-        if not any(name in text for name in (*CLASSES, *BUILDERS)):
+        if not any(f"{name}(" in text for name in (*CLASSES, *BUILDERS)):
             continue
         for name, message in messages(ast.parse(text)):
             here = found[name][str(file.relative_to(package.parent))]
