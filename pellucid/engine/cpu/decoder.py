@@ -29,11 +29,11 @@ from pellucid.engine.cache import Cache
 from pellucid.engine.cpu import structures as c
 from pellucid.engine.cpu.calls import TokenCall, can_read
 from pellucid.engine.cpu.library import NoLibrary, load_library
+from pellucid.engine.cpu.obstacles import find_config_obstacle, find_module_obstacle
 from pellucid.engine.cpu.packing import OFFSETS, are_packed, block_bytes, find_packed, pack
 from pellucid.engine.cpu.threads import ThreadChoice
 from pellucid.engine.layer_cache import Int8Cache, KeyValueCache, SlotCache
 from pellucid.engine.norms import LayerNorm, RmsNorm
-from pellucid.engine.obstacles import find_config_obstacle, find_module_obstacle
 from pellucid.engine.quantized_tensor import QuantizedTensor
 from pellucid.engine.taps import begin_call, current_watcher, is_explicit, tap
 from pellucid.engine.transformer import Transformer

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pellucid.engine.cache import Cache
+from pellucid.engine.cpu.obstacles import find_module_obstacle
 from pellucid.engine.gpu.buffers import PLANES, RING, Buffers, find_slot, is_readable
 from pellucid.engine.gpu.captured_module import ModuleDecoder
 from pellucid.engine.gpu.drawing import DrawBuffers
@@ -31,7 +32,6 @@ from pellucid.engine.gpu.tiles import (
     count_splits,
     find_bucket,
 )
-from pellucid.engine.obstacles import find_module_obstacle
 from pellucid.engine.taps import begin_call, current_watcher, is_explicit
 from pellucid.engine.transformer import Transformer
 
