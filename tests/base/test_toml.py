@@ -12,8 +12,7 @@ from pellucid.config import ModelConfig
 from pellucid.formats.resolve import ModelReference
 from pellucid.learning.lessons.page import parse_page
 from pellucid.parts.optimizers import AdamW
-from pellucid.training.recipe.overrides import override
-from pellucid.training.recipe.shipped import read_table
+from pellucid.training.recipe.overrides import override, read_table
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.verification.name_table import parse_rules
 
