@@ -28,7 +28,7 @@ from pellucid.report.html import draw_plots
 from pellucid.report.items import Item, Lines, OnPage, ReportTable
 from pellucid.report.page import escape_text
 from pellucid.report.report import Report
-from pellucid.report.surprisal import draw_legend, draw_token, read_token_style
+from pellucid.report.surprisal import TOKEN_STYLE, draw_legend, draw_token
 
 EVALUATION = ReportFile("evaluate", "an evaluation", "pellucid-evaluation", (".json", ".html"))
 FRAME_BYTES, MODEL_BYTES = 60_000, 300_000
@@ -60,7 +60,7 @@ def report(evaluation: Evaluation) -> Report:
         list(_list_blocks(evaluation)),
         EVALUATION,
         lambda: dict(to_data(evaluation)),
-        style=read_token_style() + PASSAGES_STYLE,
+        style=TOKEN_STYLE + PASSAGES_STYLE,
     )
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pellucid.reference.tokenizers import best_path, encode_bpe, encode_wordpiece, lattice
-from pellucid.text import alphabet
+from pellucid.text.standard import to_bytes
 from pellucid.text.tokenizer import Tokenizer, show_blanks
 
 # ---- the tokens
@@ -115,7 +115,7 @@ class WordSplitter:
         """Returns a piece as text with visible spaces; bytes that are not UTF-8 in hexadecimal."""
         if not self.is_byte_level:
             return show_blanks(piece.replace("▁", " "))
-        data = alphabet.to_bytes(piece)
+        data = to_bytes(piece)
         try:
             return show_blanks(data.decode())
         except UnicodeDecodeError:

@@ -13,9 +13,8 @@ from pellucid.reference.tokenizers import (
     pretokenize,
     train_bpe,
 )
-from pellucid.text import alphabet
 from pellucid.text.kinds import train
-from pellucid.text.standard import StandardTokenizer
+from pellucid.text.standard import BYTE_LETTER, LETTER_BYTE, StandardTokenizer, to_bytes
 from tests.text.sample_texts import STORY, strings
 
 # Python knows an older Unicode than the library: characters it does not know yet are left out.
@@ -31,24 +30,22 @@ def trained(kind: str, size: int = 500) -> StandardTokenizer:
 def test_cutting_into_words_follows_the_pattern() -> None:
     library = pre_tokenizers.ByteLevel(add_prefix_space=False)
     for text in TEXTS:
-        words = [alphabet.to_bytes(word).decode() for word, _ in library.pre_tokenize_str(text)]
+        words = [to_bytes(word).decode() for word, _ in library.pre_tokenize_str(text)]
         assert list(pretokenize(text)) == words
 
 
 def test_bpe_learns_the_same_merges() -> None:
     words = Counter(word.encode() for word in pretokenize(STORY))
-    letters = [alphabet.to_bytes(letter) for letter in sorted(alphabet.BYTE)]
+    letters = [to_bytes(letter) for letter in sorted(LETTER_BYTE)]
     merges = trained("bpe").file["model"]["merges"]
     learned = train_bpe(words, letters, len(merges))
-    assert learned == [(alphabet.to_bytes(left), alphabet.to_bytes(right)) for left, right in merges]
+    assert learned == [(to_bytes(left), to_bytes(right)) for left, right in merges]
 
 
 def test_bpe_cuts_the_same_tokens() -> None:
     tokenizer = trained("bpe")
     merges = tokenizer.file["model"]["merges"]
-    ranks = {
-        (alphabet.to_bytes(left), alphabet.to_bytes(right)): rank for rank, (left, right) in enumerate(merges)
-    }
+    ranks = {(to_bytes(left), to_bytes(right)): rank for rank, (left, right) in enumerate(merges)}
     for text in TEXTS:
         pieces = [piece for word in pretokenize(text) for piece in encode_bpe(word.encode(), ranks)[0]]
         assert pieces == [tokenizer.bytes_of(id) for id in tokenizer.encode(text)]
@@ -75,7 +72,7 @@ def test_unigram_finds_the_same_best_path() -> None:
         pieces = [
             edge.piece
             for word in pretokenize(text)
-            for edge in best_path("".join(map(alphabet.LETTER.__getitem__, word.encode())), scores)
+            for edge in best_path("".join(map(BYTE_LETTER.__getitem__, word.encode())), scores)
         ]
         assert pieces == [tokenizer.token(id) for id in tokenizer.encode(text)]
 
