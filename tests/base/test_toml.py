@@ -115,6 +115,6 @@ def test_no_reader_calls_the_library_itself() -> None:
 
     package = Path(pellucid.__file__).parent
     files = [path for path in package.rglob("*.py") if "tomllib.loads" in path.read_text("utf-8")]
-    shipped = {f"training/{name}.py" for name in ("recipe/sections", "recipe/shipped", "saving/run_folder")}
+    shipped = {f"training/{name}.py" for name in ("recipe/sections", "recipe/overrides", "saving/run_folder")}
     allowed = {"base/toml.py", "config/__init__.py", *shipped}
     assert {str(path.relative_to(package)) for path in files} == allowed
