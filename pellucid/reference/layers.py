@@ -1,13 +1,10 @@
-"""Layers on the tape: linear, dropout with a given mask, soft caps (`parts/caps.py`), and the forms of the
-MLP (`parts/mlps.py`)."""
+"""Layers on the tape: linear, dropout with a given mask, and soft caps, the kinds of `parts/caps.py`."""
 
 from collections.abc import Mapping
 
 from pellucid.base import registry
 from pellucid.parts.caps import CapConfig, TanhCap
-from pellucid.parts.mlps import MlpConfig
 from pellucid.reference.op import Array, Ref
-from pellucid.reference.ops import find_op
 from pellucid.reference.ops.activations import soft_cap
 from pellucid.reference.ops.arithmetic import LETTERS
 from pellucid.reference.ops.einsum import einsum, format_axes, parse
@@ -53,27 +50,3 @@ def apply_cap(t: Tape | TapeScope, name: str, x: Ref, cap: CapConfig) -> Ref:
 def _tanh(t: Tape | TapeScope, name: str, x: Ref, cap: TanhCap) -> Ref:
     """limit · tanh(x / limit)."""
     return t(name, soft_cap, x, limit=cap.limit)
-
-
-def apply_mlp(block: TapeScope, x: Ref, mlp: MlpConfig, dropout: KeepMasks | None) -> Ref:
-    """Returns the MLP's output [B T C], under the name `mlp_out`."""
-    t = block.scope("mlp")
-    hidden: Ref = registry.function_of(__name__, mlp.form, "MLP form")(t, x, mlp)
-    hidden = apply_dropout(t, "hidden", hidden, dropout)
-    return linear(block, "mlp_out", hidden, "mlp.down_proj", "btf,cf->btc")
-
-
-@registry.kind("plain")
-def _compute_plain(t: TapeScope, x: Ref, mlp: MlpConfig) -> Ref:
-    """Returns A(x W_1) [B T F]."""
-    up = linear(t, "up", x, "up_proj", "btc,fc->btf")
-    return t.alias("hidden", t("act", find_op(mlp.activation), up))
-
-
-@registry.kind("gated")
-def _compute_gated(t: TapeScope, x: Ref, mlp: MlpConfig) -> Ref:
-    """Returns A(x W_G) ⊙ x W_1 [B T F]."""
-    gate = linear(t, "gate", x, "gate_proj", "btc,fc->btf")
-    up = linear(t, "up", x, "up_proj", "btc,fc->btf")
-    act = t("act", find_op(mlp.activation), gate)
-    return t("hidden", einsum, act, up, spec="btf,btf->btf")

@@ -21,7 +21,8 @@ from pellucid.config import ModelConfig
 from pellucid.parts.residuals import ResidualConfig, ScaledResidual
 from pellucid.reference.attention import attention
 from pellucid.reference.attentions import AttentionRefs, Past
-from pellucid.reference.layers import KeepMasks, apply_cap, apply_dropout, apply_mlp
+from pellucid.reference.layers import KeepMasks, apply_cap, apply_dropout
+from pellucid.reference.mlps import apply_mlp
 from pellucid.reference.norms import normalize
 from pellucid.reference.op import Array, Ref, Shape
 from pellucid.reference.ops.arithmetic import add, scaled_sum

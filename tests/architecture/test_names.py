@@ -125,7 +125,7 @@ def test_every_choice_is_a_part_and_the_specification_has_its_twin() -> None:
     assert {"none", *registry.kinds("pellucid.reference.layers")} == set(kinds("caps"))
     for kind in set(kinds("mlps")) - {"none"}:
         part = find("mlps", kind)
-        assert part.form in registry.kinds("pellucid.reference.layers")  # type: ignore[attr-defined]
+        assert part.form in registry.kinds("pellucid.reference.mlps")  # type: ignore[attr-defined]
         assert part.activation in table()  # type: ignore[attr-defined]
 
 

@@ -17,8 +17,8 @@ from pellucid.parts.placements import Post
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.sinusoidal import Sinusoidal
 from pellucid.parts.residuals import PlainResidual
-from pellucid.reference.layers import apply_mlp
 from pellucid.reference.loss import loss
+from pellucid.reference.mlps import apply_mlp
 from pellucid.reference.norms import normalize
 from pellucid.reference.op import Array
 from pellucid.reference.ops.activations import gelu

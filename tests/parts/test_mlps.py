@@ -14,7 +14,7 @@ from transformers.models.gemma.modeling_gemma import GemmaMLP
 from pellucid.config import ModelConfig
 from pellucid.engine import activations
 from pellucid.parts import find
-from pellucid.reference.layers import apply_mlp
+from pellucid.reference.mlps import apply_mlp
 from pellucid.reference.op import Array
 from pellucid.reference.ops import find_op
 from pellucid.reference.tape import Tape

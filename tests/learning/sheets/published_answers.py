@@ -16,7 +16,7 @@ from pellucid.learning.sheets.make import make_sheet
 from pellucid.learning.sheets.mark import Grade, Marking, mark_sheet
 from pellucid.parts.mlps import Relu
 from pellucid.parts.residuals import PlainResidual
-from pellucid.reference.layers import apply_mlp
+from pellucid.reference.mlps import apply_mlp
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, train
 from pellucid.reference.transformer import add_residual
