@@ -147,7 +147,7 @@ def is_explicit(model: nn.Module | None = None) -> bool:
     return watcher is not None and not watcher.fused
 
 
-def is_named(name: str) -> bool:
+def is_requested(name: str) -> bool:
     """Returns whether a block names the last part of this name itself, rather than by `*`: such values are
     computed only where they are asked for."""
     watcher = current_watcher()
