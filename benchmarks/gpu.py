@@ -24,8 +24,7 @@ from pellucid.config.cost import count_flops_per_token
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.machine import measure_peak
 from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.overrides import override
-from pellucid.training.recipe.shipped import read_table
+from pellucid.training.recipe.overrides import override, read_table
 from pellucid.training.resume import begin
 from pellucid.training.saving.run_folder import RunFolder
 

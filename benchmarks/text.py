@@ -34,10 +34,9 @@ from pellucid.data.rows.padded import Padded
 from pellucid.data.rows.streams import Streams
 from pellucid.data.rows.windows import Windows
 from pellucid.data.tokens import TokenFolder
-from pellucid.text.alphabet import to_bytes
 from pellucid.text.chunking import chunks
 from pellucid.text.kinds import train
-from pellucid.text.standard import GPT2_SPLIT
+from pellucid.text.standard import GPT2_SPLIT, to_bytes
 from pellucid.text.tokenizer import Tokenizer
 
 BOOKS, RULE = "books-train.txt.xz", "separator=U+001E"

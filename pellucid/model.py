@@ -37,9 +37,7 @@ from pellucid.formats.pretrained import (
     parameter_count,
     shape_mismatch,
 )
-from pellucid.formats.quantizing import check_weights, with_weights
 from pellucid.formats.resolve import open_model
-from pellucid.formats.rope_layout import in_layout
 from pellucid.text.prompts import (
     NOT_IDS,
     Prompt,
@@ -128,7 +126,11 @@ class Model:
     ) -> None:
         hint = "`pellucid.load` opens a model by its name."
         check_type("pretrained", pretrained, Pretrained, "a model as files hold it", hint)
-        self.pretrained, self._asked = with_weights(pretrained, weights), check_engine(device, dtype)
+        if weights is not None:
+            from pellucid.formats.quantizing import with_weights
+
+            pretrained = with_weights(pretrained, weights)
+        self.pretrained, self._asked = pretrained, check_engine(device, dtype)
         self._module: Transformer | None = None
 
     @classmethod
@@ -145,11 +147,14 @@ class Model:
             from pellucid.formats.huggingface.reading import is_module, read_module
 
             if is_module(name):
-                return cls(read_module(name), *check_engine(device, dtype), check_weights(weights))
+                return cls(read_module(name), *check_engine(device, dtype), weights)
         if not isinstance(name, str) or name:  # `open_model` says what an empty name could be
             name = check_path("name", name)
         check_engine(device, dtype)
-        check_weights(weights)
+        if weights is not None:
+            from pellucid.formats.quantizing import check_weights
+
+            check_weights(weights)
         return cls(open_model(name), device, dtype, weights)
 
     @classmethod
@@ -408,6 +413,8 @@ class Model:
     def in_layout(self, layout: str) -> "Model":
         """Returns the same model with its queries and keys in RoPE's layout "halves" or "pairs"."""
         layout = check_one_of("layout", layout, ("halves", "pairs"))
+        from pellucid.formats.rope_layout import in_layout
+
         config, weights = in_layout(self.config, self.weights, layout)
         return self.replace(config=config, weights=weights)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.keys import keys, texts
-from pellucid.training.recipe.shipped import read_table, recipe_names
+from pellucid.training.recipe.overrides import read_table, recipe_names
 
 PART_OF = {"optimizer": "optimizers", "schedule": "schedules"}
 """The family of a table that is one choice."""

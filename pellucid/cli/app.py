@@ -64,7 +64,9 @@ COMMANDS = {
     "explore": ListedCommand("See", "Open a run in the browser, where every number opens"),
     "look": ListedCommand("See", "Show what happens inside a model as it reads"),
     "trace": ListedCommand("See", "Run the specification, and keep every number"),
-    "replay": ListedCommand("See", "Recompute every number of a trace or ledger file"),
+    "replay": ListedCommand(
+        "See", "Recompute every number of a trace or ledger file", module="trace", function="replay"
+    ),
     "verify": ListedCommand("Check", "Say whether a model's numbers can be trusted"),
     "compare": ListedCommand("Check", "Find where two models differ: noise, or which bug"),
     "evaluate": ListedCommand("Measure", "Measure how well models predict texts"),

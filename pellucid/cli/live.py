@@ -26,8 +26,6 @@ from rich.text import Text
 from pellucid.base.formatting import escape_controls, format_clock
 from pellucid.cli.console import Console
 from pellucid.cli.progress import RunProgress, describe_compilation, describe_reschedule
-from pellucid.report.chart import Axis, Chart, LegendKey, Series
-from pellucid.report.text import MARGIN, write_text
 from pellucid.training.events import (
     Compared,
     Ended,
@@ -270,6 +268,9 @@ class LiveView:
 
     def _curve(self, width: int, height: int) -> list[Text]:
         """The loss so far, and the entropy floor in dots. The first few steps may be above the picture."""
+        from pellucid.report.chart import Axis, Chart, LegendKey, Series
+        from pellucid.report.text import MARGIN, write_text
+
         curve = self.progress.history.curve()
         if not len(curve) or width < 10:
             return []

@@ -62,8 +62,8 @@ def serve(
     the server again.
     """
     from pellucid.server.http.key_file import find_key
-    from pellucid.server.openai.model_name import check_model_name, make_model_name
     from pellucid.server.openai.serve import serve
+    from pellucid.server.openai.served_model import check_model_name, make_model_name
 
     ended_by = serve(
         model,

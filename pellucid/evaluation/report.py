@@ -9,7 +9,7 @@ A page has at most `FRAME_BYTES` and for each model `MODEL_BYTES`, whatever the 
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from pellucid.base.columns import shorten, wrap
@@ -26,14 +26,28 @@ from pellucid.evaluation.rows import (
 from pellucid.report.file import ReportFile
 from pellucid.report.html import draw_plots
 from pellucid.report.items import Item, Lines, OnPage, ReportTable
-from pellucid.report.page import escape_text, read_style
+from pellucid.report.page import escape_text
 from pellucid.report.report import Report
-from pellucid.report.surprisal import draw_legend, draw_token, read_token_style
+from pellucid.report.surprisal import TOKEN_STYLE, draw_legend, draw_token
 
 EVALUATION = ReportFile("evaluate", "an evaluation", "pellucid-evaluation", (".json", ".html"))
 FRAME_BYTES, MODEL_BYTES = 60_000, 300_000
 LONGEST_TOKEN, LONGEST_NAME = 40, 120
 """Letters of a token, and of the name of a document or model."""
+PASSAGES_STYLE = """\
+.text { margin: 0; max-width: none; font-size: 15px; line-height: 2.1; white-space: pre-wrap; }
+.before { color: var(--faint); }
+.before .t, .legend .t { cursor: default; }
+.t[data-tip]:hover, .t[data-tip]:focus { outline: 2px solid var(--link); outline-offset: 1px; }
+.t[data-tip]:hover::after, .t[data-tip]:focus::after { content: attr(data-tip); position: fixed; \
+inset: auto 0 0 0;
+  z-index: 2; padding: .7rem 1rem; background: var(--panel); color: var(--ink); \
+border-top: 1px solid var(--rule);
+  line-height: 1.5; font-size: 14px; white-space: pre-wrap; pointer-events: none; }
+.t[data-tip]:hover::after { z-index: 3; }
+body { padding-bottom: 6rem; }
+@media print { .t[data-tip]::after { display: none; } }
+"""
 
 
 def report(evaluation: Evaluation) -> Report:
@@ -46,7 +60,7 @@ def report(evaluation: Evaluation) -> Report:
         list(_list_blocks(evaluation)),
         EVALUATION,
         lambda: dict(to_data(evaluation)),
-        style=read_token_style() + read_style(Path(__file__).parent / "passages.css"),
+        style=TOKEN_STYLE + PASSAGES_STYLE,
     )
 
 

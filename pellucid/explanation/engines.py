@@ -18,11 +18,10 @@ from pellucid.engine import taps
 from pellucid.engine.compiler import NO_COMPILER, lacks_compiler
 from pellucid.engine.loss import loss
 from pellucid.engine.transformer import Transformer
-from pellucid.reference.held_weights import hold_weights
 from pellucid.reference.op import Array
 from pellucid.reference.ops.quantization import dequantize
 from pellucid.reference.tape import Tape
-from pellucid.reference.training import forward
+from pellucid.reference.training import forward, hold_weights
 
 PATHS = ("eager", "fused", "compiled")
 

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from pellucid.base.files import read_text
 from pellucid.base.schema import Field
 from pellucid.base.toml import parse_toml
 from pellucid.config import ModelConfig, preset, preset_text, presets
-from pellucid.formats import library
 from pellucid.formats.folder import RECIPE, file_in, has_file, read_table, restore_model
 from pellucid.formats.pretrained import Pretrained, Provenance, parameter_count, shape_mismatch
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.word_level import WordTokenizer
+
+if TYPE_CHECKING:
+    from pellucid.formats.library import LibraryEntry
 
 TAKES = (
     "Give a folder of Pellucid or Hugging Face, a run, a .gguf or .toml file, or a name that `pellucid list` "
@@ -94,6 +96,8 @@ def resolve(name: str | Path) -> ModelReference:
         return ModelReference(text, path)
     if text in presets():
         return ModelReference(text, toml=preset_text(text))
+    from pellucid.formats import library  # a preset needs none
+
     if path.suffix == ".gguf" or (len(path.parts) > 1 and not text.startswith(library.HUB)):
         raise FileError(f"{_shorten(text)} is not a model: there is no such file or folder. {TAKES}")
     if found := library.find(text):
@@ -112,6 +116,8 @@ def make_label(name: str | Path) -> str:
     >>> make_label("smollm2"), make_label("hf:org/small"), make_label("runs/a/"), make_label("a/b/..")
     ('smollm2', 'hf:org/small', 'runs/a', 'a')
     """
+    from pellucid.formats import library
+
     path = Path(name)
     if str(name).startswith(library.HUB) and not _exists(path):
         return str(name)
@@ -286,6 +292,8 @@ def _read_weights(name: str, config: ModelConfig, given: Any) -> dict[str, Array
 
 def list_models() -> dict[str, Any]:
     """Returns the library's folder and models, the known models that `get` could fetch, and the presets."""
+    from pellucid.formats import library
+
     entries = library.list_models()
     here = {entry.name for entry in entries}
     known = [
@@ -305,7 +313,7 @@ def list_models() -> dict[str, Any]:
     return {"library": str(library.library_folder()), "models": models, "known": known, "presets": shapes}
 
 
-def _describe(entry: library.LibraryEntry) -> dict[str, Any]:
+def _describe(entry: "LibraryEntry") -> dict[str, Any]:
     """Returns the figures of a model, or why it cannot be opened: a broken one does not hide the others."""
     about: dict[str, Any] = {"name": entry.name, "path": str(entry.path), "bytes": entry.bytes}
     try:

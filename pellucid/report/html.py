@@ -30,6 +30,14 @@ LONGEST_CELL, LONGEST_NOTE = 120, 500
 """Letters of a cell and of a note."""
 PRE_WIDTH = 100
 """Letters of a line that stands on a page as it is."""
+PLOT_STYLE = """\
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
+.tiles svg { max-width: min(100%, 34rem); }
+.tiles svg.panel { width: 100%; }
+#tip { position: fixed; display: none; padding: .4rem .6rem; background: var(--paper); \
+border: 1px solid var(--rule);
+       pointer-events: none; white-space: pre-wrap; max-width: 90vw; font-size: 13px; }
+"""
 
 
 def write_html(report: "Report") -> str:
@@ -45,7 +53,7 @@ def write_html(report: "Report") -> str:
     if report.draw is not None and not report.views:
         figure = report.draw()
         body += _draw_figure(figure)
-        style += _curve_colors() + read_style(FOLDER / "plot.css")
+        style += _curve_colors() + PLOT_STYLE
         script, data = read_style(FOLDER / "plot.js"), _make_data(figure)
     return make_page(
         f"pellucid {verb}", report.title, report.found, "\n".join(body), style=style, script=script, data=data

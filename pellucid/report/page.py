@@ -16,6 +16,23 @@ from typing import Any
 
 from pellucid.base.formatting import escape_controls
 
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="generator" content="{{GENERATOR}}">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; \
+style-src '{{STYLE_HASH}}'{{MORE_POLICY}}">
+<meta name="viewport" content="width=device-width">
+<title>{{TITLE}}</title>
+<style>{{STYLE}}</style>
+<header>
+<h1>{{HEADING}}</h1>
+{{LEAD}}
+</header>
+{{BODY}}
+{{SCRIPTS}}</html>
+"""
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 FOLDER = Path(__file__).parent
 
@@ -61,7 +78,7 @@ def make_page(
         "BODY": body,
         "SCRIPTS": scripts,
     }
-    return _PLACE.sub(lambda place: parts[place[1]], (FOLDER / "page.html").read_text("utf-8"))
+    return _PLACE.sub(lambda place: parts[place[1]], _PAGE)
 
 
 def hash_source(text: str) -> str:

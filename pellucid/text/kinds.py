@@ -11,10 +11,9 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from pellucid.base import registry
 from pellucid.base.arguments import LARGEST_VOCABULARY
 from pellucid.base.errors import ConfigError, UsageError
-from pellucid.text import alphabet
 from pellucid.text.chunking import chunks
 from pellucid.text.from_files import byte_level_bpe
-from pellucid.text.standard import StandardTokenizer
+from pellucid.text.standard import BYTE_LETTER, StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.word_level import CharacterTokenizer, WordTokenizer
 
@@ -52,7 +51,7 @@ def train(
 def train_bytes(texts: Iterable[str], vocab_size: int, special: Special, progress: bool) -> StandardTokenizer:
     """Returns single bytes: 256 tokens that encode any text; nothing is learned from the texts."""
     names = special.names()
-    tokens = [*names, *(alphabet.LETTER[byte] for byte in range(256))]
+    tokens = [*names, *(BYTE_LETTER[byte] for byte in range(256))]
     vocab = {token: id for id, token in enumerate(tokens)}
     return StandardTokenizer(json.dumps(byte_level_bpe(vocab, [], names)), special, "bytes")
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from pellucid.base.arguments import check_text, check_type
 from pellucid.base.errors import FileError, TokenError
-from pellucid.text import alphabet
 from pellucid.text.growth_limit import check_growth
 from pellucid.text.rust import call_native
 from pellucid.text.tokenizer import (
@@ -98,9 +97,7 @@ class StandardTokenizer(Tokenizer):
         """The bytes of each token in the text, by id; empty for an unused id."""
         found = [b""] * self.vocab_size
         for id, token in self._tokens.items():
-            found[id] = (
-                alphabet.to_bytes(token) if self.byte_level and token not in self.added else token.encode()
-            )
+            found[id] = to_bytes(token) if self.byte_level and token not in self.added else token.encode()
         return found
 
     @cached_property
@@ -108,7 +105,7 @@ class StandardTokenizer(Tokenizer):
         """Returns whether every token is written in the byte alphabet."""
         letters = set().union(*(token for token in self._tokens.values() if token not in self.added))
         is_decoded_so = (self.file.get("decoder") or {}).get("type") == "ByteLevel"
-        return is_decoded_so and letters <= alphabet.BYTE.keys()
+        return is_decoded_so and letters <= LETTER_BYTE.keys()
 
     @cached_property
     def split(self) -> str | None:
@@ -125,7 +122,7 @@ class StandardTokenizer(Tokenizer):
         if any(entry["id"] in self._merged for entry in self.file["added_tokens"]):
             return None
         merged = [model["vocab"].get("".join(_pair(merge)), -1) for merge in model["merges"]]
-        plain_bytes = (letter in model["vocab"] and letter not in self.added for letter in alphabet.BYTE)
+        plain_bytes = (letter in model["vocab"] and letter not in self.added for letter in LETTER_BYTE)
         if merged != sorted(set(merged)) or not all(
             plain_bytes
         ):  # tiktoken panics at a byte it does not know
@@ -188,7 +185,7 @@ class StandardTokenizer(Tokenizer):
         import tiktoken
 
         vocab = self.file["model"]["vocab"]
-        ranks = {alphabet.to_bytes(token): id for token, id in vocab.items() if token not in self.added}
+        ranks = {to_bytes(token): id for token, id in vocab.items() if token not in self.added}
         words = _SAME_WORDS.get(self.split) or _with_the_rest(self.split)
         return call_native(
             f"{self.name} is not a tokenizer that can be used",
@@ -369,3 +366,22 @@ def _pair(merge: Any) -> tuple[str, str]:
     """Returns the two tokens of a merge, which files write as a list or as one text with a space."""
     left, right = merge if isinstance(merge, list) else merge.split(" ")
     return left, right
+
+
+# ---- GPT-2's byte-to-unicode table: one printable character for each of the 256 bytes (Radford et al. 2019).
+# Printable Latin-1 bytes stand for themselves, the others are moved up from 256, so that a vocabulary file
+# holds no control characters: a space is Ġ, a line feed Ċ.
+
+_OWN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+_MOVED = sorted(set(range(256)) - set(_OWN))
+
+BYTE_LETTER = {byte: chr(byte) for byte in _OWN} | {byte: chr(256 + i) for i, byte in enumerate(_MOVED)}
+LETTER_BYTE = {letter: byte for byte, letter in BYTE_LETTER.items()}
+
+
+def to_bytes(letters: str) -> bytes:
+    """
+    >>> to_bytes("ĠcafÃ©").decode()
+    ' café'
+    """
+    return bytes(LETTER_BYTE[letter] for letter in letters)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pellucid.reference.tokenizers import bpe, unigram, wordpiece
-from pellucid.text import alphabet
+from pellucid.reference.tokenizers import best_path, encode_bpe, encode_wordpiece, lattice
+from pellucid.text.standard import to_bytes
 from pellucid.text.tokenizer import Tokenizer, show_blanks
 
 # ---- the tokens
@@ -76,7 +76,7 @@ class WordSplitter:
         return [word for word, _ in before.pre_tokenize_str(text)] if before else [text] * bool(text)
 
     def _split_bpe(self, word: str) -> WordSplit:
-        pieces, merges = bpe.encode(word, self.table)
+        pieces, merges = encode_bpe(word, self.table)
         rows = [
             {
                 "rank": merge.rank,
@@ -89,7 +89,7 @@ class WordSplitter:
         return WordSplit(self.show(word), "merges", self._show_all(word), rows, self._show_all(pieces))
 
     def _split_unigram(self, word: str) -> WordSplit:
-        path = unigram.best_path(word, self.table)
+        path = best_path(word, self.table)
         chosen = {(edge.start, edge.end) for edge in path}
         rows = [
             {
@@ -99,7 +99,7 @@ class WordSplitter:
                 "score": edge.score,
                 "is_best": (edge.start, edge.end) in chosen,
             }
-            for edge in sorted(unigram.lattice(word, self.table))
+            for edge in sorted(lattice(word, self.table))
         ]
         pieces = self._show_all([edge.piece for edge in path])
         return WordSplit(self.show(word), "lattice", self._show_all(word), rows, pieces)
@@ -107,7 +107,7 @@ class WordSplitter:
     def _split_wordpiece(self, word: str) -> WordSplit:
         longest = int(self.model.get("max_input_chars_per_word", 100))
         mark = str(self.model.get("continuing_subword_prefix", "##"))
-        found = wordpiece.encode(word, self.model["vocab"], self.model["unk_token"], mark, longest)
+        found = encode_wordpiece(word, self.model["vocab"], self.model["unk_token"], mark, longest)
         pieces = [show_blanks(piece) for piece in found]
         return WordSplit(show_blanks(word), "longest piece first", list(show_blanks(word)), [], pieces)
 
@@ -115,7 +115,7 @@ class WordSplitter:
         """Returns a piece as text with visible spaces; bytes that are not UTF-8 in hexadecimal."""
         if not self.is_byte_level:
             return show_blanks(piece.replace("▁", " "))
-        data = alphabet.to_bytes(piece)
+        data = to_bytes(piece)
         try:
             return show_blanks(data.decode())
         except UnicodeDecodeError:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pellucid.engine import compile_cache
+from pellucid.engine import compiler
 from pellucid.engine.taps import current_watcher
 from pellucid.training.events import Compared
 from pellucid.training.objective import Objective
@@ -83,7 +83,7 @@ class CompiledLoss(nn.Module):
                 about = (
                     f"compiled code was wrong: loss or gradients differed by {difference:.2g} of their size. "
                 )
-                compile_cache.clear()
+                compiler.clear_cache()
                 self._compile()
                 difference = self._measure(wanted, batch)
                 about += "All of it was removed and made again"

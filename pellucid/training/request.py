@@ -25,9 +25,8 @@ from pellucid.training.forecast import check_out, text_bytes
 from pellucid.training.machine import SPEED_SECONDS, Machine
 from pellucid.training.plan import SIZES, Budget, Plan, describe_longer, plan_finetuning, plan_pretraining
 from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.overrides import is_shipped, override, read_table
 from pellucid.training.recipe.sections import read_preset
-from pellucid.training.recipe.shipped import is_shipped, read_table
 from pellucid.training.start import resolve_recipe
 
 MINUTES = 10.0

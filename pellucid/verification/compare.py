@@ -16,7 +16,7 @@ from pellucid.explanation.trace import Trace
 from pellucid.explanation.tracing import read_trace
 from pellucid.formats.quantizing import check_weights
 from pellucid.model import Model, load
-from pellucid.reference.held_weights import hold_weights
+from pellucid.reference.training import hold_weights
 from pellucid.verification.decidable import examine_power
 from pellucid.verification.diagnosis import explain_bug
 from pellucid.verification.foreign_values import (

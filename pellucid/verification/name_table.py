@@ -1,6 +1,6 @@
 """A name table: which array of another program is which of our values, and in which order its axes are.
 
-A table is TOML, written by a user or shipped in `name_tables/`. An entry is one of
+A table is TOML, written by a user or shipped in `name_tables.toml`. An entry is one of
 
     "h.{l}.attn.q" = "blocks.{l}.attn.q"
     "h.{l}.attn.q" = {name = "blocks.{l}.attn.q", axes = "b t (h d)"}
@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -74,18 +75,26 @@ class NameTable:
 # ---- reading
 
 
+@cache
+def _read_shipped() -> dict[str, NameTable]:
+    source = "name_tables.toml"
+    data = parse_toml((resources.files("pellucid.verification") / source).read_text("utf-8"), source)
+    return {
+        name: NameTable(tuple(_parse_rule(name, theirs, entry, None) for theirs, entry in table.items()))
+        for name, table in data.items()
+    }
+
+
 def shipped_tables() -> list[str]:
     """Returns the names of the tables that come with the package."""
-    folder = resources.files("pellucid.verification") / "name_tables"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir())
+    return sorted(_read_shipped())
 
 
 def read_table(name: str) -> NameTable:
     """Reads a shipped table by its name, or a user's TOML file."""
     shipped = shipped_tables()
     if name in shipped:
-        text = (resources.files("pellucid.verification") / "name_tables" / f"{name}.toml").read_text("utf-8")
-        return NameTable(parse_rules(name, text))
+        return _read_shipped()[name]
     path = Path(name)
     if not path.suffix and not path.exists():
         raise UsageError(

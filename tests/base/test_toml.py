@@ -12,8 +12,7 @@ from pellucid.config import ModelConfig
 from pellucid.formats.resolve import ModelReference
 from pellucid.learning.lessons.page import parse_page
 from pellucid.parts.optimizers import AdamW
-from pellucid.training.recipe.overrides import override
-from pellucid.training.recipe.shipped import read_table
+from pellucid.training.recipe.overrides import override, read_table
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.verification.name_table import parse_rules
 
@@ -116,6 +115,6 @@ def test_no_reader_calls_the_library_itself() -> None:
 
     package = Path(pellucid.__file__).parent
     files = [path for path in package.rglob("*.py") if "tomllib.loads" in path.read_text("utf-8")]
-    shipped = {f"training/{name}.py" for name in ("recipe/sections", "recipe/shipped", "saving/run_folder")}
+    shipped = {f"training/{name}.py" for name in ("recipe/sections", "recipe/overrides", "saving/run_folder")}
     allowed = {"base/toml.py", "config/__init__.py", *shipped}
     assert {str(path.relative_to(package)) for path in files} == allowed

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pellucid.text import alphabet
 from pellucid.text.from_files import byte_level_bpe
+from pellucid.text.standard import LETTER_BYTE
 
 SPECIAL = ("<s>", "</s>", "<pad>")
 TEMPLATE = {
@@ -19,7 +19,7 @@ NAMES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 def vocabulary() -> tuple[dict[str, int], list[list[str]]]:
     merges = [["t", "h"], ["th", "e"], ["i", "n"]]
-    tokens = [*alphabet.BYTE, *map("".join, merges)]
+    tokens = [*LETTER_BYTE, *map("".join, merges)]
     return {token: id for id, token in enumerate(tokens)}, merges
 
 

@@ -2,10 +2,10 @@
 
 from pellucid.report.surprisal import (
     SURPRISAL_LEVELS,
+    TOKEN_STYLE,
     compute_level,
     draw_legend,
     draw_token,
-    read_token_style,
 )
 
 
@@ -17,7 +17,7 @@ def test_colors_begin_where_the_legend_says() -> None:
 
 
 def test_every_color_has_a_style_in_light_and_dark() -> None:
-    style = read_token_style()
+    style = TOKEN_STYLE
     for level in range(len(SURPRISAL_LEVELS) + 1):
         assert f".s{level} {{" in style
         assert style.count(f"--s{level}:") == (1 if level == 0 else 2)

@@ -8,9 +8,8 @@ import hypothesis.strategies as st
 import pytest
 import tokenizers
 
-from pellucid.text import alphabet
 from pellucid.text.from_files import byte_level_bpe
-from pellucid.text.standard import StandardTokenizer
+from pellucid.text.standard import LETTER_BYTE, StandardTokenizer
 from pellucid.text.tokenizer import Special
 from tests.formats.tokenizers import bpe_table
 
@@ -49,7 +48,7 @@ def test_what_bloom_s_pattern_leaves_out_is_kept() -> None:
 
 
 def test_a_special_byte_leaves_the_text_to_the_other_library() -> None:
-    vocab = {letter: id for id, letter in enumerate(alphabet.BYTE)}
+    vocab = {letter: id for id, letter in enumerate(LETTER_BYTE)}
     tokenizer = StandardTokenizer(json.dumps(byte_level_bpe(vocab, [], ["t"])), Special())
     assert tokenizer.split is None
     assert tokenizer.decode(tokenizer.encode("the cat 12")) == "the cat 12"

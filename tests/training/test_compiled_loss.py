@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.engine import compile_cache
+from pellucid.engine import compiler
 from pellucid.engine.taps import record
 from pellucid.training.events import Compared
 from pellucid.training.run import Run
@@ -40,7 +40,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[Tensor], Tensor], i
             return loss if removed and is_mended else change(loss)
 
     monkeypatch.setattr(torch, "compile", lambda module, **_: Wrong(module))
-    monkeypatch.setattr(compile_cache, "clear", lambda: removed.append("all"))
+    monkeypatch.setattr(compiler, "clear_cache", lambda: removed.append("all"))
     return removed
 
 

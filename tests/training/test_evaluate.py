@@ -15,8 +15,7 @@ from pellucid.data.generated import tasks
 from pellucid.data.sources.source import open_source
 from pellucid.training import evaluate
 from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.overrides import override
-from pellucid.training.recipe.shipped import read_table
+from pellucid.training.recipe.overrides import override, read_table
 from pellucid.training.resume import begin
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.state import TrainState

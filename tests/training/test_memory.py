@@ -10,8 +10,7 @@ from pellucid.base.errors import ResourceError
 from pellucid.training import memory
 from pellucid.training.history.log import read
 from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.overrides import override
-from pellucid.training.recipe.shipped import read_table
+from pellucid.training.recipe.overrides import override, read_table
 from pellucid.training.resume import begin
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training.small_run_folders import go_on

@@ -12,8 +12,7 @@ from pellucid.training.events import Saved
 from pellucid.training.history.log import read
 from pellucid.training.machine import find_peak
 from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.overrides import override
-from pellucid.training.recipe.shipped import read_table
+from pellucid.training.recipe.overrides import override, read_table
 from pellucid.training.resume import begin, is_complete
 from pellucid.training.run import SAVE
 from pellucid.training.saving.run_folder import RunFolder, Status

@@ -16,8 +16,7 @@ from pellucid.formats import model_folder
 from pellucid.formats.quantizing import quantize_pretrained
 from pellucid.parts import kinds
 from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.overrides import override
-from pellucid.training.recipe.shipped import read_table
+from pellucid.training.recipe.overrides import override, read_table
 from pellucid.training.recipe.toml import format_toml
 from pellucid.training.resume import begin
 from pellucid.training.saving.run_folder import RunFolder

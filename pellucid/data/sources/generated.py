@@ -12,21 +12,23 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pellucid.base.errors import ConfigError, unknown
 from pellucid.base.names import IGNORE_INDEX
-from pellucid.data.generated import stories as corpus
 from pellucid.data.generated import tasks
 from pellucid.data.generated.formal_task import TaskExample
-from pellucid.data.generated.stories.levels import grammar
 from pellucid.data.permutation import derive_keys
 from pellucid.data.rows import Batch, Rows, check_length
 from pellucid.data.shard import Ids
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer, make_file
 from pellucid.text.word_level import CharacterTokenizer, WordTokenizer
+
+if TYPE_CHECKING:
+    from pellucid.data.generated.stories import Story
 
 GENERATED = ("stories", "task")
 """Kinds of text that are generated while the model trains, such as `task:copy`."""
@@ -97,7 +99,7 @@ class GeneratedRows(Rows):
         return {"made_of": self._name, "length": self.length, "seed": self.seed}
 
 
-# ---- stories
+# ---- stories: the grammar is imported where a text is one of its
 
 _WORD = r"(?:'s\b|[A-Za-z]+(?:-[A-Za-z]+)*|[^\sA-Za-z])"
 _BARE = re.compile(r"['.,!?;:]")
@@ -115,6 +117,8 @@ def spaced_words(level: str) -> StandardTokenizer:
     >>> [tokenizer.token(id) for id in tokenizer.encode("Once there was a hen.")]
     ['Once', ' there', ' was', ' a', ' hen', '.']
     """
+    from pellucid.data.generated import stories as corpus
+
     tokens = dict.fromkeys([END, UNKNOWN])
     quoted = _after_a_quote(level)
     for word in corpus.vocabulary(level):
@@ -132,19 +136,25 @@ def spaced_words(level: str) -> StandardTokenizer:
 
 def _after_a_quote(level: str) -> set[str]:
     """Returns the words in lower case that can follow an opening quotation mark."""
+    from pellucid.data.generated.stories.levels import grammar
+
     texts = (atom.text for _, _, option in grammar(level).options() for atom in option.template.atoms)
     return {word for text in texts for word in re.findall(r'"([a-z-]+)', text)}
 
 
 @cache
-def _open_level(level: str) -> tuple[StandardTokenizer, tuple[corpus.Story, ...], float]:
+def _open_level(level: str) -> tuple[StandardTokenizer, tuple["Story", ...], float]:
     """Returns what does not depend on the run: tokenizer, held-out stories and bigram baseline."""
+    from pellucid.data.generated import stories as corpus
+
     held_out = tuple(corpus.stories(level, HELD_OUT, count=STORIES))
     return spaced_words(level), held_out, corpus.baselines(corpus.stories(level, 0, count=SAMPLE)).bigram
 
 
 def open_stories(level: str, length: int, seed: int, is_packed: bool = False) -> GeneratedData:
     """Returns the stories of a level of the grammar."""
+    from pellucid.data.generated import stories as corpus
+
     if level not in corpus.LEVELS:
         raise ConfigError(unknown("the level of stories", level, corpus.LEVELS))
     tokenizer, held_out, bigram = _open_level(level)

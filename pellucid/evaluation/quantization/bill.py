@@ -34,8 +34,12 @@ from pellucid.evaluation.quantization.costs import (
     measure_costs,
     number_units,
 )
-from pellucid.evaluation.quantization.divergence import Divergence, compare_logits
-from pellucid.evaluation.quantization.greedy import GreedyText, find_departures
+from pellucid.evaluation.quantization.divergence import (
+    Divergence,
+    GreedyText,
+    compare_logits,
+    find_departures,
+)
 from pellucid.evaluation.quantization.sample import BillSample, count_targets
 from pellucid.evaluation.result import Estimate, compute_perplexity
 from pellucid.formats.gguf.quants import BY_NAME

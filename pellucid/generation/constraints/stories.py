@@ -16,7 +16,7 @@ from pellucid.base.errors import TokenError
 from pellucid.data.generated.stories.exact import Lookahead, Position, cut_piece
 from pellucid.data.generated.stories.grammar import Grammar, Option
 from pellucid.data.generated.stories.levels import grammar
-from pellucid.data.generated.stories.spelling import spaced_words_of
+from pellucid.data.generated.stories.lexicon import spaced_words_of
 from pellucid.generation.constraints.automaton import DEAD
 from pellucid.generation.constraints.token_mask import UNREACHABLE, Constraint, NextTokens
 from pellucid.generation.constraints.token_table import END, TokenTable, Trie, count_spelling

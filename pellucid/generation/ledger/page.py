@@ -24,7 +24,7 @@ from pellucid.generation.ledger.text import (
 from pellucid.generation.request import Completion
 from pellucid.report.page import escape_text, read_style
 from pellucid.report.page import make_page as write_html
-from pellucid.report.surprisal import draw_legend, draw_token, read_token_style
+from pellucid.report.surprisal import TOKEN_STYLE, draw_legend, draw_token
 
 SHOWN = 12
 """Candidates of a token on the page, the chosen one among them."""
@@ -82,7 +82,7 @@ those of the file are exact.</p>
         f"How {model} chose {_count_tokens(ledger)}",
         _summarize(ledger),
         body,
-        style=read_token_style() + read_style(here / "page.css"),
+        style=TOKEN_STYLE + read_style(here / "page.css"),
         script=read_style(here / "page.js"),
         data=_make_data(ledger, file),
     )

@@ -3,12 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pellucid.base.formatting import escape_controls
 from pellucid.explanation.derive import Derivation
 from pellucid.explanation.expression import Cell, Expression, find_operands
 from pellucid.explanation.pieces import LineNumber, Piece, make_pieces, split_sum
 from pellucid.explanation.trace import Trace
 from pellucid.reference.ops.arithmetic import add
-from pellucid.server.explorer.labels import show_label
+
+
+def show_label(trace: Trace, name: str, axis: str, i: int, index: Sequence[int | None] = ()) -> str | None:
+    """Returns the token at index i of an axis, with escapes for characters that would show nothing or reorder
+    the text around them; None where there is none. Where `index` fixes b, it is that prompt's token."""
+    text = trace.label(name, axis, i, index)
+    return text if text is None else escape_controls(text, keep="")
+
 
 _STORAGE = ("in", "out")
 """Axes of a stored weight, which stand for channels that another factor names better."""

@@ -35,11 +35,10 @@ from pellucid.server.http.key_file import VARIABLE
 from pellucid.server.http.limits import Access, Scope, make_serve_access
 from pellucid.server.http.listen import DrainingServer
 from pellucid.server.openai.answers.explorer import answer_about_model, open_page, send_page
+from pellucid.server.openai.endpoints.about import list_models, show_health, show_metrics, show_model
 from pellucid.server.openai.endpoints.chat import plan_chat
 from pellucid.server.openai.endpoints.completions import generate_answer, plan_completions
 from pellucid.server.openai.endpoints.embeddings import embed
-from pellucid.server.openai.endpoints.health import show_health, show_metrics
-from pellucid.server.openai.endpoints.models import list_models, show_model
 from pellucid.server.openai.endpoints.tokenizing import detokenize, show_tokenizer, tokenize
 from pellucid.server.openai.served_model import ServedModel
 from pellucid.server.openai.worker.client import EngineClient

@@ -12,7 +12,7 @@ import pellucid
 from pellucid.base.errors import ConfigError, FileError, PellucidError, UsageError
 from pellucid.base.quantized import QuantizedWeight, Scheme, quantize
 from pellucid.evaluation import bootstrap
-from pellucid.evaluation.quantization import costs, greedy, sample
+from pellucid.evaluation.quantization import costs, divergence, sample
 from pellucid.evaluation.quantization.quantize import (
     BILL,
     TOKENS,
@@ -231,7 +231,7 @@ def test_the_page_has_the_numbers_of_the_bill() -> None:
     shown = dict(re.findall(r"<!-- (\w+) -->([^<]*)<!-- /\1 -->", page))
     wanted = {
         "tokens": TOKENS,
-        "new": greedy.NEW_TOKENS,
+        "new": divergence.NEW_TOKENS,
         "span": sample.SPAN,
         "spans": bootstrap.FEWEST_UNITS,
         "most": costs.MOST_TOKENS,

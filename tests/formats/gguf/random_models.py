@@ -14,9 +14,8 @@ from pellucid.config import ModelConfig
 from pellucid.formats.gguf import writing
 from pellucid.formats.gguf.container import Value
 from pellucid.formats.pretrained import Pretrained, Provenance
-from pellucid.text import alphabet
 from pellucid.text.from_files import byte_level_bpe
-from pellucid.text.standard import StandardTokenizer
+from pellucid.text.standard import LETTER_BYTE, StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ġ a", "e r", "1 2", "Ġ Ġ"]
@@ -43,7 +42,7 @@ ARCHITECTURES = {"llama": LLAMA, "gpt2": GPT2, "qwen2": QWEN2, "qwen3": QWEN3, "
 
 def tokenizer(merges: Sequence[str] = MERGES) -> Tokenizer:
     """Byte-level BPE with three special tokens, the 256 bytes and some merges."""
-    tokens = [*SPECIAL, *alphabet.BYTE, *(merge.replace(" ", "") for merge in merges)]
+    tokens = [*SPECIAL, *LETTER_BYTE, *(merge.replace(" ", "") for merge in merges)]
     file = byte_level_bpe(
         {token: id for id, token in enumerate(tokens)}, [merge.split(" ") for merge in merges], SPECIAL
     )

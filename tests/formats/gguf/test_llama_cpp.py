@@ -16,7 +16,7 @@ from pellucid.formats.gguf.tokenizer import PRE_TOKENIZERS, companions_metadata
 from pellucid.formats.pretrained import Pretrained
 from pellucid.formats.quantizing import quantize_pretrained
 from pellucid.reference.training import forward
-from pellucid.text import alphabet
+from pellucid.text.standard import LETTER_BYTE
 from tests.formats.gguf.random_models import (
     BLOOM,
     GPT2,
@@ -35,7 +35,7 @@ from tests.formats.gguf.test_reading import rewritten
 
 xllamacpp = pytest.importorskip("xllamacpp")
 
-HARMLESS = 3 + list(alphabet.BYTE).index("a")
+HARMLESS = 3 + list(LETTER_BYTE).index("a")
 IDS = [5, 9, 200, 31, 31, 260, 7, 100]
 LONG = IDS * 5
 LINEAR = {"kind": "rope_linear", "factor": 4.0}

@@ -8,8 +8,7 @@ import pytest
 from pellucid.base.errors import ConfigError
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.keys import Key, add_comments, keys, texts
-from pellucid.training.recipe.overrides import override
-from pellucid.training.recipe.shipped import read_table, recipe_names
+from pellucid.training.recipe.overrides import override, read_table, recipe_names
 
 ALL = [key for table in keys().values() for key in table]
 NEEDS = {

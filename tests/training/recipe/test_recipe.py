@@ -10,9 +10,8 @@ from pellucid.config import preset
 from pellucid.data.generated import tasks
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.overrides import override, read_table, recipe_names
 from pellucid.training.recipe.sections import EvaluationSettings
-from pellucid.training.recipe.shipped import read_table, recipe_names
 
 SMALL = {"out": "runs/a", "steps": 10, "data": {"path": "stories:easy"}, "model": {"context_length": 8}}
 

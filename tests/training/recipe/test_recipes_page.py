@@ -8,8 +8,7 @@ from pathlib import Path
 import pellucid
 from pellucid.data.conversation_file import is_chat, read
 from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.overrides import override
-from pellucid.training.recipe.shipped import is_shipped, read_table, recipe_names
+from pellucid.training.recipe.overrides import is_shipped, override, read_table, recipe_names
 from tests.data.sources.test_conversations import opened
 
 ROOT = Path(__file__).parents[3]

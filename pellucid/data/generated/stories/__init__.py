@@ -20,6 +20,7 @@ from pellucid.data.generated.stories.exact import (
 from pellucid.data.generated.stories.generate import Story, stories, story
 from pellucid.data.generated.stories.grammar import GrammarError
 from pellucid.data.generated.stories.levels import LEVELS
+from pellucid.data.generated.stories.lexicon import join, words_of
 from pellucid.data.generated.stories.measure import (
     Baselines,
     EntropyFloor,
@@ -30,7 +31,6 @@ from pellucid.data.generated.stories.measure import (
     overlap,
 )
 from pellucid.data.generated.stories.parse import UnparsableText, log_probability, parse, read
-from pellucid.data.generated.stories.spelling import join, words_of
 
 __all__ = [
     "LEVELS", "Annotation", "Baselines", "EntropyFloor", "Gap", "GrammarError", "Story", "UnparsableText",

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from pellucid.data.generated.stories.generate import Story
 from pellucid.data.generated.stories.grammar import Atom, Option, StoryTemplate
-from pellucid.data.generated.stories.lexicon import PAIRS
-from pellucid.data.generated.stories.spelling import words_of
+from pellucid.data.generated.stories.lexicon import PAIRS, words_of
 
 _VERB_FORMS = {"was", "is", "has"}
 

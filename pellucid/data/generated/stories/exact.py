@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pellucid.data.generated.stories.generate import build_story
 from pellucid.data.generated.stories.grammar import Grammar, Option, StoryTemplate
 from pellucid.data.generated.stories.levels import grammar
-from pellucid.data.generated.stories.spelling import words_of
+from pellucid.data.generated.stories.lexicon import words_of
 
 Measure = Callable[[str], int]
 

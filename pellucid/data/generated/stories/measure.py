@@ -19,7 +19,7 @@ from pellucid.data.generated.stories.exact import (
 )
 from pellucid.data.generated.stories.generate import Story
 from pellucid.data.generated.stories.grammar import GrammarError
-from pellucid.data.generated.stories.spelling import words_of
+from pellucid.data.generated.stories.lexicon import words_of
 
 _END = "<end>"
 SAMPLE = 2000

@@ -7,8 +7,8 @@ import numpy as np
 from pellucid.base.errors import UsageError
 from pellucid.base.schema import Range
 from pellucid.interpretability.search import find_largest
+from pellucid.server.explorer.arithmetic import show_label
 from pellucid.server.explorer.held_trace import HeldTrace
-from pellucid.server.explorer.labels import show_label
 from pellucid.server.explorer.session import Session
 
 BEFORE = ("masked", "scores")

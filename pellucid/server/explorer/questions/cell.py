@@ -18,10 +18,9 @@ from pellucid.reference.op import Array, Box, Index
 from pellucid.reference.ops.indexing import find_place, take
 from pellucid.reference.ops.losses import cross_entropy
 from pellucid.reference.ops.rotate import rotate
-from pellucid.server.explorer.arithmetic import describe_arithmetic
+from pellucid.server.explorer.arithmetic import describe_arithmetic, show_label
 from pellucid.server.explorer.editing import FINISHED, find_computed, find_obstacle
 from pellucid.server.explorer.held_trace import HeldTrace
-from pellucid.server.explorer.labels import show_label
 from pellucid.server.explorer.session import Session
 from pellucid.server.explorer.window import COLS, ROWS, TableWindow, find_window
 

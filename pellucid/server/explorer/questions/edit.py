@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from pellucid.base.schema import Length
+from pellucid.server.explorer.arithmetic import show_label
 from pellucid.server.explorer.differences import find_differences, list_largest
 from pellucid.server.explorer.editing import read_edit
 from pellucid.server.explorer.held_trace import HeldTrace
-from pellucid.server.explorer.labels import show_label
 from pellucid.server.explorer.questions import next as likeliest
 from pellucid.server.explorer.session import Session
 

@@ -11,8 +11,8 @@ from pellucid.base.dtypes import Array
 from pellucid.base.errors import UsageError
 from pellucid.base.schema import Range
 from pellucid.explanation.trace import Trace
+from pellucid.server.explorer.arithmetic import show_label
 from pellucid.server.explorer.held_trace import HeldTrace
-from pellucid.server.explorer.labels import show_label
 from pellucid.server.explorer.session import Session
 
 LARGEST = 32

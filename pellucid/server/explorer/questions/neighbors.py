@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from pellucid.base.errors import UsageError
 from pellucid.base.schema import Length, Range
 from pellucid.explanation.address import parse
+from pellucid.server.explorer.arithmetic import show_label
 from pellucid.server.explorer.held_trace import HeldTrace
-from pellucid.server.explorer.labels import show_label
 from pellucid.server.explorer.session import Session
 
 

@@ -3,8 +3,8 @@
 from typing import Annotated, Any
 
 from pellucid.base.schema import Range
+from pellucid.server.explorer.arithmetic import show_label
 from pellucid.server.explorer.held_trace import HeldTrace
-from pellucid.server.explorer.labels import show_label
 from pellucid.server.explorer.session import Session
 
 

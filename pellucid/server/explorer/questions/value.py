@@ -8,8 +8,8 @@ from pellucid.base.dtypes import Array
 from pellucid.base.schema import Range
 from pellucid.explanation.address import parse
 from pellucid.explanation.reuse import view_bits
+from pellucid.server.explorer.arithmetic import show_label
 from pellucid.server.explorer.held_trace import HeldTrace
-from pellucid.server.explorer.labels import show_label
 from pellucid.server.explorer.session import Session
 from pellucid.server.explorer.window import COLS, ROWS, TableWindow
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from pellucid.generation.answers.logprobs import make_completion_logprobs
 from pellucid.generation.output import DECODED_PROMPT
 from pellucid.generation.settings.keywords import own_settings
+from pellucid.server.openai.answers.choices import make_whole
 from pellucid.server.openai.answers.event_stream import EventStream
 from pellucid.server.openai.answers.plan import (
     AnswerForm,
@@ -22,9 +23,7 @@ from pellucid.server.openai.answers.plan import (
     find_place,
     make_plan,
 )
-from pellucid.server.openai.answers.whole import make_whole
 from pellucid.server.openai.reading.sampling import read_sampling
-from pellucid.server.openai.reading.values import read_values
 from pellucid.server.openai.served_model import ServedModel
 from pellucid.text.tokenizer import Tokenizer
 
@@ -48,7 +47,7 @@ async def generate_answer(
 ) -> Response:
     """Returns the answer to a request; its clock starts before the body is read."""
     meter = served.metrics.begin_answer()
-    values = await read_values(served, request, endpoint)
+    values = await served.read_values(request, endpoint)
     plan = await plan_answer(served, values)
     if values["stream"]:
         return EventStream(served, plan, meter)

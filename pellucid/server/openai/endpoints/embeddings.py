@@ -13,7 +13,6 @@ from starlette.responses import Response
 from pellucid.server.http.app import make_answer
 from pellucid.server.http.request import run_while_connected
 from pellucid.server.openai.answers.plan import find_place
-from pellucid.server.openai.reading.values import read_values
 from pellucid.server.openai.served_model import ServedModel
 from pellucid.server.openai.worker.client import EngineClient
 
@@ -23,7 +22,7 @@ MOST_CONCURRENT = 8
 
 async def embed(served: ServedModel, request: Request) -> Response:
     """Answers with a vector for each input, in their order."""
-    values = await read_values(served, request, "embeddings")
+    values = await served.read_values(request, "embeddings")
     return make_answer(await run_while_connected(request.receive, write_embeddings(served, values)))
 
 

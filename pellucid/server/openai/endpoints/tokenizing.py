@@ -11,7 +11,6 @@ from starlette.responses import Response
 from pellucid.formats.pretrained import Pretrained
 from pellucid.server.http.app import make_answer
 from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.reading.values import read_values
 from pellucid.server.openai.served_model import ServedModel
 from pellucid.text.tokenizer import Tokenizer
 
@@ -21,7 +20,7 @@ CHUNK = 8_192
 
 async def tokenize(served: ServedModel, request: Request) -> Response:
     """Answers with the ids of a text or of a conversation."""
-    values = await read_values(served, request, "tokenize")
+    values = await served.read_values(request, "tokenize")
     ids = await encode_values(served, values)
     tokens = await write_list(ids, lambda id: id)
     strings = b""
@@ -33,7 +32,7 @@ async def tokenize(served: ServedModel, request: Request) -> Response:
 
 async def detokenize(served: ServedModel, request: Request) -> Response:
     """Answers with the text of ids."""
-    values = await read_values(served, request, "detokenize")
+    values = await served.read_values(request, "detokenize")
     return make_answer(json.dumps({"prompt": await served.encoder.decode(values["tokens"])}).encode())
 
 

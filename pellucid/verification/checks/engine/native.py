@@ -28,12 +28,11 @@ from pellucid.engine.cpu.threads import PROBE_AFTER
 from pellucid.engine.transformer import Transformer
 from pellucid.explanation.engines import with_values
 from pellucid.generation.decoders import Decoder
-from pellucid.reference.held_weights import hold_weights
 from pellucid.reference.op import Array
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.quantization import round_activations
 from pellucid.reference.tape import Step, Tape
-from pellucid.reference.training import forward
+from pellucid.reference.training import forward, hold_weights
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.engine.observed import RecordedTexts, find_computed, round_cached
 from pellucid.verification.checks.engine.paths import (

@@ -21,9 +21,9 @@ from pellucid.engine.taps import record
 from pellucid.engine.transformer import Transformer
 from pellucid.explanation.engines import applied_weights, with_values
 from pellucid.explanation.trace import Trace
-from pellucid.reference.held_weights import hold_weights
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
+from pellucid.reference.training import hold_weights
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.engine.observed import (
     RecordedTexts,

@@ -8,10 +8,9 @@ import torch
 
 from pellucid.base.errors import PellucidError, quote
 from pellucid.formats.rope_layout import ROTATED, halves_to_pairs, pairs_to_halves
-from pellucid.reference.held_weights import hold_weights
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
-from pellucid.reference.training import forward
+from pellucid.reference.training import forward, hold_weights
 from pellucid.verification.checks.check import Subject
 from pellucid.verification.checks.files.file_weights import describe_difference
 from pellucid.verification.checks.outside.llamacpp_answers import TOKENS, LlamaCppAnswers, ask_llamacpp

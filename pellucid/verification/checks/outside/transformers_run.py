@@ -1,6 +1,6 @@
 """A run of `transformers`: its weights and what its modules compute, under our names.
 
-Its modules are hooked by name, and `verification/name_tables` says which of our values each returns. The
+Its modules are hooked by name, and `verification/name_tables.toml` says which of our values each returns. The
 function that its attention calls is watched for what no module returns: queries and keys after RoPE, and the
 mask.
 """

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pellucid.data.generated.stories.grammar import Grammar, StoryTemplate
 from pellucid.data.generated.stories.levels import grammar
-from pellucid.data.generated.stories.spelling import words_of
+from pellucid.data.generated.stories.lexicon import words_of
 
 
 class _Place(NamedTuple):

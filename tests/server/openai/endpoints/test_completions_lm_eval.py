@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 SMOLLM2 = os.environ.get("PELLUCID_SMOLLM2", "")
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 PAIRS = [
     ("Once upon a time", " there was a cat"),
     ("Once upon a time ", "there"),

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from pellucid.formats.resolve import open_model
 from pellucid.server.http.limits import RequestError
-from pellucid.server.openai.endpoints.models import show_model
+from pellucid.server.openai.endpoints.about import show_model
 from pellucid.server.openai.served_model import ServedModel
 from tests.server.served import Served
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.base.errors import UsageError
-from pellucid.server.openai.model_name import check_model_name, make_model_name
+from pellucid.server.openai.served_model import check_model_name, make_model_name
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from pellucid.reference.held_weights import hold_weights
-from pellucid.reference.training import forward
+from pellucid.reference.training import forward, hold_weights
 from tests.reference.models import CONFIGS, IDS, TARGETS, quantized_weights
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pellucid.evaluation.quantization.greedy import NEW_TOKENS, find_departures
+from pellucid.evaluation.quantization.divergence import NEW_TOKENS, find_departures
 from pellucid.model import Model
 from tests.evaluation.quantization.small_bills import make_exact
 from tests.evaluation.small_models import make_model

@@ -1,8 +1,9 @@
-"""`GET /v1/models` and `GET /v1/models/NAME`: the one model that is served."""
+"""Answers about the server itself: its health, what it has counted, and the one model that is served."""
 
 import json
 from typing import Any
 
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,3 +31,15 @@ def describe_model(served: ServedModel) -> dict[str, Any]:
         "owned_by": "pellucid",
         "max_model_len": served.pretrained.config.context_length,
     }
+
+
+async def show_health(served: ServedModel, request: Request) -> Response:
+    """Answers GET /health: 200 with `ready`, else 503 with `loading`, `unhealthy` or `ending`."""
+    state = "ending" if request.app.is_ending else served.engine.state
+    return make_answer(json.dumps({"status": state}).encode(), 200 if state == "ready" else 503)
+
+
+async def show_metrics(served: ServedModel, request: Request) -> Response:
+    """Answers GET /metrics, in Prometheus' text format."""
+    body = served.metrics.write(served.engine.load)
+    return Response(body, headers={"content-type": CONTENT_TYPE_LATEST})

@@ -1,1 +1,0 @@
-"""Tokenizer algorithms, step by step: the readable twins of the fast ones."""
