@@ -22,12 +22,12 @@ class Size(NamedTuple):
 ROOMS: dict[str, Size] = {
     "__init__.py": Size(1, 150),
     "py.typed": Size(1, 0),
-    "base": Size(17, 2900),
+    "base": Size(17, 2910),
     "parts": Size(52, 2570),
     "config": Size(17, 750),
-    "reference": Size(39, 3850),
+    "reference": Size(39, 3860),
     "ops.py": Size(1, 70),
-    "engine": Size(64, 8490),
+    "engine": Size(64, 8500),
     "report": Size(30, 3390),
     "text": Size(21, 2990),
     "formats": Size(39, 5690),
@@ -37,14 +37,14 @@ ROOMS: dict[str, Size] = {
     "generation": Size(57, 10550),
     "evaluation": Size(43, 8270),
     "interpretability": Size(20, 4890),
-    "training": Size(53, 7410),
+    "training": Size(53, 7420),
     "verification": Size(86, 15710),
     "learning": Size(50, 8510),
     "verbs.py": Size(1, 200),
     "server": Size(96, 11890),
     "cli": Size(40, 6200),
 }
-TESTS = Size(750, 93260)
+TESTS = Size(750, 93280)
 
 
 def list_files(folder: str) -> list[str]:
