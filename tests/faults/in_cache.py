@@ -241,7 +241,7 @@ def buckets_of_far_distances_are_those_of_near_ones(
     return right(self, queries, near, dtype)
 
 
-@fault("state", subject="llama", check="scheduled", at="blocks.2.resid_post … final_norm.out")
+@fault("state", subject="llama", check="scheduled", at="blocks.1.resid_post … final_norm.out")
 @replacing(Transformer, "forward_packed")
 def logits_of_the_token_before_the_last(right: Any, self: Any, rows: Any, wanted: Any) -> Tensor:
     """Where the logits of the last token alone are asked for, those of the token before are returned."""

@@ -42,7 +42,7 @@ def gradient_is_not_the_slope_of_the_loss(patch: Patch) -> None:
     other_activation.plant(patch, lambda right, x: Steeper.apply(right(x)))
 
 
-@fault("kernel", subject="qwen3", check="gradients", at="d.blocks.2.attn.k_norm.out")
+@fault("kernel", subject="qwen3", check="gradients", at="d.blocks.1.attn.k_norm.out")
 def gradient_of_the_rotation_turns_the_wrong_way(patch: Patch) -> None:
     """RoPE's backward pass rotates by the angle instead of its opposite."""
     right = attention.rotate

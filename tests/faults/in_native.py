@@ -106,9 +106,9 @@ def slopes_of_the_compiled_decoder_in_reverse(right: Any, self: Any, value: Tens
 @fault("kernel", subject="long", check="native prompt", at="blocks.0.attn.q_rot … z")
 @replacing(NativeDecoder, "_run")
 def attention_scale_of_a_long_call(right: Any, self: Any, call: Any, *given: Any) -> None:
-    """With more tokens than one block of a call, the compiled decoder's attention scale is 1 % too large."""
+    """In a call of more than 96 tokens, the compiled decoder's attention scale is 1 % too large."""
     before = self.model.scale
-    self.model.scale = before * (1.01 if call.tokens.shape[1] > 64 else 1)
+    self.model.scale = before * (1.01 if call.tokens.shape[1] > 96 else 1)
     try:
         right(self, call, *given)
     finally:

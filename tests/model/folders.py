@@ -13,7 +13,7 @@ LLAMA: dict[str, Any] = {
     "vocab_size": 300,
     "max_position_embeddings": 64,
     "hidden_size": 16,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 8,
@@ -24,8 +24,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "mistral": LLAMA | {"sliding_window": 9},
     "qwen2": WITHOUT_HEAD_DIM | {"use_sliding_window": False},
     "qwen3": LLAMA,
-    "bloom": {"vocab_size": 300, "seq_length": 64, "hidden_size": 16, "n_layer": 3, "n_head": 4},
-    "gpt2": {"vocab_size": 300, "n_positions": 64, "n_embd": 16, "n_layer": 3, "n_head": 4},
+    "bloom": {"vocab_size": 300, "seq_length": 64, "hidden_size": 16, "n_layer": 2, "n_head": 4},
+    "gpt2": {"vocab_size": 300, "n_positions": 64, "n_embd": 16, "n_layer": 2, "n_head": 4},
 }
 
 

@@ -1,12 +1,17 @@
 """Random models that are verified, and the checks by name."""
 
+import os
 from typing import Any
+
+import pytest
 
 from pellucid.model import Model
 from pellucid.verification.checks.catalogue import CHECKS
 from pellucid.verification.checks.check import Check, Subject
+from pellucid.verification.checks.engine import native, schedule
 from pellucid.verification.verdict import Finding
 from tests.formats.gguf import random_models
+from tests.rotation import ROTATION
 
 
 def find_check(name: str) -> Check[Subject]:
@@ -26,3 +31,12 @@ def make_subject(
 def measure(check: str, **changes: Any) -> Finding:
     """Returns what a check finds of such a model."""
     return find_check(check).measure(make_subject(**changes))
+
+
+def shorten(patch: pytest.MonkeyPatch) -> None:
+    """Makes the random schedules a round long, and runs the compiled decoder on one thread and on two, unless
+    this is `make torture`. Planted faults are looked for, and `abcd` is judged, with nothing left out."""
+    if os.environ[ROTATION] == "all":
+        return
+    patch.setattr(schedule, "ROUNDS", 1)
+    patch.setattr(native, "list_threads", lambda: (1, 2))

@@ -16,7 +16,7 @@ from pellucid.verification.verdict import Finding, Judged, Verdict
 from tests.formats.gguf import random_models
 from tests.model import folders
 from tests.training.small_run_folders import trained
-from tests.verification.checks.subjects import find_check
+from tests.verification.checks.subjects import find_check, shorten
 
 HEALTHY = ("abcd", "llama")
 """`tests/faults/healthy.py` has the others."""
@@ -133,7 +133,8 @@ def subject(**more: object) -> Subject:
     return Subject(Model(random_models.model(random_models.LLAMA | more)))
 
 
-def test_a_model_without_a_tokenizer_is_verified_on_ids() -> None:
+def test_a_model_without_a_tokenizer_is_verified_on_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten(monkeypatch)
     given: Pretrained = random_models.model(random_models.LLAMA | SMALL, tokenizer=None)
     mute = Subject(Model(given))
     assert len(mute.ids) == LENGTH
@@ -154,7 +155,8 @@ def test_a_model_that_sees_ahead_has_no_cache_to_check() -> None:
 
 @pytest.mark.rotating
 @pytest.mark.parametrize("context", [1, 3])
-def test_a_model_with_hardly_any_context_is_verified(context: int) -> None:
+def test_a_model_with_hardly_any_context_is_verified(context: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten(monkeypatch)
     short = subject(context_length=context, **SMALL)
     for check in CHECKS:
         if check.name != "compiled":

@@ -6,22 +6,26 @@ import torch
 import pellucid
 from pellucid.config import ModelConfig
 from pellucid.training.machine import use_threads
-from pellucid.verification.checks import catalogue
+from pellucid.verification.checks import catalogue, itself
 from pellucid.verification.checks.check import Check, Subject
 from pellucid.verification.checks.itself import RANDOM, make_model
 from pellucid.verification.verdict import Finding, Judged, Verdict, VerifyReport
 from tests.faults import in_generation, in_kernels
 from tests.faults.fault import Plant
-from tests.verification.checks.subjects import find_check
+from tests.verification.checks.subjects import find_check, shorten
 
 
 @pytest.mark.rotating
 @pytest.mark.parametrize("quick", [True, False])
-def test_this_program_has_no_bug(quick: bool) -> None:
-    """Above 10 s: all checks of this program, on three models."""
+@pytest.mark.parametrize("name", RANDOM)
+def test_this_program_has_no_bug(name: str, quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All checks of this program, on `abcd` and one of the models with random weights."""
+    monkeypatch.setattr(itself, "RANDOM", {name: RANDOM[name]})
+    shorten(monkeypatch)
     report = pellucid.verify_self(quick=quick)
     assert report, str(report)
     wanted = [check.name for check in catalogue.select_checks(quick) if check.judges is Judged.PROGRAM]
+    assert [*report.by_model] == ["abcd", name]
     for part in report.by_model.values():
         assert [finding.name for finding in part.findings] == wanted
     made = {finding.name for finding in report.findings if finding.verdict is not Verdict.SKIPPED}

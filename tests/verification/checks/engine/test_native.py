@@ -25,7 +25,7 @@ from tests.faults.loaded import quantized
 from tests.formats.gguf import random_models
 from tests.formats.huggingface.models import FAMILIES
 from tests.model import folders
-from tests.verification.checks.subjects import find_check
+from tests.verification.checks.subjects import find_check, shorten
 
 DECODED, PROMPT, SCHEDULED = (find_check(f"native {name}") for name in ("decoded", "prompt", "scheduled"))
 
@@ -40,8 +40,9 @@ def make_model(scheme: str | None = None, **changes: object) -> Model:
 @pytest.mark.parametrize("weights", [None, "int8", "int4"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_healthy_decoder_of_every_family_and_type_is_noise(
-    family: str, weights: str | None, check: Check[Subject], tmp_path: Path
+    family: str, weights: str | None, check: Check[Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shorten(monkeypatch)
     found = check.run(Subject(pellucid.load(folders.huggingface(tmp_path, family), weights=weights)))
     assert found.verdict == "noise", found
     types = QUANTIZED if weights else FLOATS

@@ -38,7 +38,7 @@ def test_a_folder_is_compared_step_by_step(family: str, tmp_path: Path) -> None:
     assert found.verdict == "noise", found
     assert "from the same file" in found.measured
     count = int(found.measured.partition(" values")[0].rpartition(" ")[2])
-    assert count >= 3 * 13, "too few steps were recorded"
+    assert count >= 2 * 13, "too few steps were recorded"
 
 
 @pytest.mark.rotating
@@ -132,8 +132,8 @@ def test_a_large_model_is_compared_by_its_first_blocks(
 ) -> None:
     monkeypatch.setattr(Subject, "is_large", True)
     for path in (
-        folders.huggingface(tmp_path / "qwen2", "qwen2"),
-        folders.huggingface(tmp_path / "gpt2", "gpt2"),
+        folders.huggingface(tmp_path / "qwen2", "qwen2", num_hidden_layers=3),
+        folders.huggingface(tmp_path / "gpt2", "gpt2", n_layer=3),
         gguf_file(tmp_path / "m.gguf", random_models.LLAMA | {"n_layer": 3}, "Q8_0"),
     ):
         found = measure(path)

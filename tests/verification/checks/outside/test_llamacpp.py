@@ -63,6 +63,6 @@ def test_a_large_model_is_compared_by_its_first_blocks(
     monkeypatch.setattr(Subject, "is_large", True)
     config: dict[str, Any] = random_models.LLAMA | {"n_layer": 3}
     gguf.write(tmp_path / "m.gguf", random_models.model(config), "Q8_0")
-    for path in (tmp_path / "m.gguf", folders.huggingface(tmp_path / "gpt2", "gpt2")):
+    for path in (tmp_path / "m.gguf", folders.huggingface(tmp_path / "gpt2", "gpt2", n_layer=3)):
         found = measure(path)
         assert found.verdict in ("equal", "noise") and "its first 2 blocks" in found.measured, found

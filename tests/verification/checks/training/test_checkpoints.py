@@ -23,7 +23,7 @@ from pellucid.verification.checks.training.checkpoints import (
 from pellucid.verification.checks.training.run_subject import RunSubject
 from pellucid.verification.verdict import Finding
 from tests.training.small_run_folders import trained
-from tests.verification.checks.training.conftest import CopyRun
+from tests.verification.conftest import CopyRun
 
 TEXT = "\n\n".join(f"The cat saw {n} birds." * (1 + n % 3) for n in range(120))
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'

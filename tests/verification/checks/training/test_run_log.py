@@ -21,8 +21,8 @@ from pellucid.verification.checks.training.run_log import (
 from pellucid.verification.checks.training.run_subject import RunSubject
 from pellucid.verification.checks.training.runs import CHECKS
 from tests.training.small_run_folders import trained
-from tests.verification.checks.training.conftest import CopyRun
 from tests.verification.checks.training.test_checkpoints import KINDS, of_text
+from tests.verification.conftest import CopyRun
 
 
 def judge(path: Path) -> tuple[str, str]:

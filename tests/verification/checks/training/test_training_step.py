@@ -21,7 +21,7 @@ from pellucid.verification.checks.training.training_step import (
     measure_weights,
 )
 from tests.training.small_run_folders import trained
-from tests.verification.checks.training.conftest import CopyRun
+from tests.verification.conftest import CopyRun
 
 
 def test_stale_copies_are_named_with_both_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
