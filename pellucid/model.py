@@ -89,7 +89,7 @@ VERBS = {
     "pellucid.verification.compare": ("compare",),
 }
 """The functions of a model that are its methods too: `model.evaluate(data)` is `evaluate(model, data)`. They
-stand in rooms above this one, and each is imported when it is first asked for."""
+are defined in rooms that come later in the import order; each is imported on first use."""
 
 
 ELSEWHERE = {
@@ -105,11 +105,11 @@ ELSEWHERE = {
     "to_tokens": "encode",
     "tokenize": "encode",
 }
-"""Names of other libraries, and what a `Model` calls it."""
+"""Names in other libraries, and what `Model` calls the same thing."""
 
 
 class Model:
-    """A language model: config, weights, tokenizer and both engines. `pellucid.load` returns one.
+    """A language model: config, weights, tokenizer and the fast engine. `pellucid.load` returns one.
 
     >>> import pellucid
     >>> model = pellucid.load("abcd")
@@ -329,7 +329,7 @@ class Model:
     ) -> Iterator[str]:
         """Yields the text of tokens that follow a prompt, without those that end it; a piece for each token.
 
-        A model may have more rows than its tokenizer has tokens; the rest have no text."""
+        A model may have more embedding rows than its tokenizer has tokens; the rest have no text."""
         decoder, readable = self.tokenizer.decode_stream(), self.tokenizer.vocab_size
         ending = self.eos_ids if eos_ids is None else check_int_list("eos_ids", eos_ids)
         for id in self.encode(prompt):  # a first word may need a blank before it
@@ -338,8 +338,8 @@ class Model:
 
         def decode() -> Iterator[str]:
             for id in following:
-                known_id = check_int("tokens", id, least=0) < readable and id not in ending
-                yield decoder.feed(id) if known_id else ""
+                has_text = check_int("tokens", id, least=0) < readable and id not in ending
+                yield decoder.feed(id) if has_text else ""
             yield decoder.end()
 
         return decode()
@@ -468,7 +468,7 @@ class Model:
         return folder
 
     def _as_it_is(self) -> Pretrained:
-        """With what has been trained, each weight in the type that it now has."""
+        """Returns the model with its weights as they now are, each in its current type."""
         held = {name: self.modified_weight(name) for name in self.config.parameters()}
         types = {  # of a quantized weight none is used
             name: dtype_code(dtype_name(value.dtype)) or "F32"

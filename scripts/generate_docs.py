@@ -65,8 +65,8 @@ def layers() -> list[list[str]]:
 
 
 def tree() -> Iterator[str]:
-    """Yields the package as the README shows it: each room imports only what is above it."""
-    yield "pellucid/           in the order to read it: each room imports only what stands above it"
+    """Yields the package as the README shows it: each room imports only those before it."""
+    yield "pellucid/           in the order to read it: each room imports only those before it"
     for name in (name for names in layers() for name in names):
         folder, file = ROOT / "pellucid" / name, ROOT / "pellucid" / f"{name}.py"
         if file.exists():
@@ -75,7 +75,7 @@ def tree() -> Iterator[str]:
             yield f"  {name + '/':<17} {purpose(folder / '__init__.py')}"
     yield "tests/              Claims: mirrors the package, plus agreement, golden numbers and architecture"
     yield "docs/               Commands, messages, choices, glossary, decisions, and the log of experiments"
-    yield "benchmarks/         Figures with their limits"
+    yield "benchmarks/         Speed measurements, beside limits and peers"
 
 
 def shell(arguments: list[str]) -> str:

@@ -126,7 +126,7 @@ def arguments(objects: dict[str, Callable[[], Any]], tmp_path_factory: Any) -> d
     }  # fmt: skip
 
 
-RESULTS = ("Conversation", "Run", "Tokenizer", "Trace")
+RESULTS = ("Conversation", "Report", "Run", "Tokenizer", "Trace")
 """Classes that users are given by functions, and name in annotations."""
 
 
@@ -143,8 +143,11 @@ def find_functions() -> Iterator[str]:
 
 def has_parameters(kind: type, name: str) -> bool:
     function = getattr(kind, name)
-    return callable(function) and len(inspect.signature(function).parameters) > (
-        not isinstance(inspect.getattr_static(kind, name), classmethod)
+    return (
+        callable(function)
+        and not inspect.isclass(function)
+        and len(inspect.signature(function).parameters)
+        > (not isinstance(inspect.getattr_static(kind, name), classmethod))
     )
 
 

@@ -1,1 +1,1 @@
-"""The ground of every room: errors, files, names, types of numbers, one schema of fields, registries."""
+"""Common ground: errors, files, the glossary of names, dtypes, the schema of values, registries."""

@@ -1,4 +1,4 @@
-"""Methods whose function is imported when it is first asked for: a class carries verbs of rooms above it."""
+"""Methods whose function is imported on first use: a class has verbs of rooms later in the import order."""
 
 import importlib
 from collections.abc import Mapping, Sequence

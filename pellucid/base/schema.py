@@ -215,7 +215,10 @@ class Field:
             isinstance(value, list | tuple | set | frozenset | range) or getattr(value, "ndim", None) == 1
         )
         if self.single and not is_list:
-            return make([to_field(kinds[0]).read(value, path, text)])
+            one = to_field(kinds[0])
+            if one.type is str and not isinstance(value, str):
+                raise self._refuse(value, path)
+            return make([one.read(value, path, text)])
         if not is_list:
             raise self._refuse(value, path)
         if self.least is not None or self.most is not None:
@@ -434,6 +437,8 @@ def describe(field: Field) -> str:
     ('a finite number or a text', 'a whole number from 1 to 64')
     >>> describe(Field("stop", tuple[str, ...], most=16))
     'a list of at most 16 texts'
+    >>> describe(Field("only", tuple[str, ...], single=True))
+    'a text or a list of texts'
     """
     kind, (least, most) = get_origin(field.type) or field.type, field.bounds
     of_length = "" if field.most is None else f" of {_format_length(least, most)}"
@@ -452,7 +457,10 @@ def describe(field: Field) -> str:
         if len(inner) > 1 and inner[-1] is not Ellipsis:
             return f"a list of {len(inner)} values"
         plural, each = _describe_entries(inner[0])
-        return f"a list{of_length or ' of'} {plural}{each}" if of_length or plural != "entries" else "a list"
+        listed = (
+            f"a list{of_length or ' of'} {plural}{each}" if of_length or plural != "entries" else "a list"
+        )
+        return f"{describe(to_field(inner[0]))} or {listed}" if field.single else listed
     if _is_table(kind):
         each = _describe_entries((*get_args(field.type), Any, Any)[1])[1]
         return f"a table{of_length} entries{each}" if of_length else f"a table{each}"

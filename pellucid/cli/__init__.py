@@ -1,4 +1,4 @@
-"""The command line: a file for each command, or for two that are halves of one thing.
+"""The command line: a file for each command, or two that belong together; and the terminal code they share.
 
 Exit codes: 0 success; 1 a check failed (verify, replay, compare, mark, explain); 2 a usage error; 3 a
 resource failed (disk, memory, network, the engine of serve); 129, 130 and 143 ended by SIGHUP, SIGINT or

@@ -157,7 +157,8 @@ class ModelConfig:
                 raise ConfigError(why)
 
     def parameters(self) -> Shapes:
-        """Returns every parameter's name and shape, in the order of the computation; linear is (out, in)."""
+        """Returns every parameter's name and shape, in the order of the computation; a linear weight
+        is stored (out, in)."""
         heads, kv_heads = self.n_head * self.d_head, self.n_kv_head * self.d_head
         attention: Shapes = {}
         for name, width in (("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)):
@@ -175,7 +176,7 @@ class ModelConfig:
             shapes |= {f"blocks.{layer}.{name}": shape for name, shape in block.items()}
         if self.placement.final:
             shapes |= self._with("norm", "final_norm.", self.norm.parameters(self.d_model))
-        shapes |= {self.unembedding.weight: (self.vocab_size, self.d_model)}
+        shapes |= {self.unembedding.weight: (self.vocab_size, self.d_model)}  # tied: the key of the embedding
         shapes |= self._with("unembed", "unembed.", {"bias": (self.vocab_size,)})
         return shapes
 

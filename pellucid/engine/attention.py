@@ -1,6 +1,7 @@
 """Multi-head attention: Q, K, V = X W_Q, X W_K, X W_V; each head's z = attend(q, k, v); O = concat(z) W_O.
 
-`attend` is one of `attentions/`, as the config says; the rest is the same for all.
+`attend` is one of `attentions/`, as the config says; the rest is the same for all. `t(name, value)` is a tap:
+like a forward hook, it offers a value under its name to a recording, which may replace it.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from pellucid.engine.attentions import AttentionInputs
 from pellucid.engine.layer_cache import LayerCache
 from pellucid.engine.linear import Linear, project
 from pellucid.engine.positions import rotate
-from pellucid.engine.taps import TapScope, is_named
+from pellucid.engine.taps import TapScope, is_requested
 
 
 class Attention(nn.Module):
@@ -46,7 +47,7 @@ class Attention(nn.Module):
         if inputs.rotation:
             q, k = t("q_rot", rotate(q, inputs.rotation)), t("k_rot", rotate(k, inputs.rotation))
         z = t("z", self._attend(q, k, v, inputs, cache))
-        if is_named(f"{t.prefix}.{HEAD_OUT}"):
+        if is_requested(f"{t.prefix}.{HEAD_OUT}"):
             return self._sum_heads(z)
         heads = z.transpose(1, 2).flatten(2)  # [B H T D] → [B T (H D)]
         return heads if self.o_proj is None else self.o_proj(heads)
@@ -55,7 +56,8 @@ class Attention(nn.Module):
         """Returns the attention output [B T C] = Σ_h head_out (+ b_O), from z [B H T D]."""
         batch, _, length, _ = z.shape
         alone = z.new_zeros(batch, self.n_head, length, self.n_head, self.d_head)
-        alone.diagonal(dim1=1, dim2=3).copy_(z.permute(0, 2, 3, 1))  # every head with zeros for the others
+        # block-diagonal: each head's z, zeros for the others
+        alone.diagonal(dim1=1, dim2=3).copy_(z.permute(0, 2, 3, 1))
         head_out, bias = alone.flatten(3), None
         if self.o_proj is not None:
             head_out, bias = self.o_proj.multiply(head_out), self.o_proj.bias

@@ -11,8 +11,10 @@ import torch
 from pellucid.engine.compile_cache import use_own_folder
 
 NO_COMPILER = "compiled code on a CPU needs a C++ compiler, and there is no g++ or clang++ here"
+COMPILER_IS_OFF = "torch.compile runs Python code here: it is switched off, as by TORCHDYNAMO_DISABLE=1"
 
-_is_eager: ContextVar[bool] = ContextVar("is_eager", default=False)
+_eager_blocks: ContextVar[int] = ContextVar("eager_blocks", default=0)
+"""Open blocks that want eager code; a count, since blocks may end in any order."""
 
 use_own_folder()  # here, so that it holds for what a user compiles of the engine, too
 
@@ -29,12 +31,11 @@ def eager_in_this_context() -> Iterator[None]:
     `torch.compiler.set_stance("force_eager")` would do the same to every thread of the process.
     """
     _install_stance()
-    outer = _is_eager.get()
-    _is_eager.set(True)
+    _eager_blocks.set(_eager_blocks.get() + 1)
     try:
         yield
     finally:
-        _is_eager.set(outer)
+        _eager_blocks.set(_eager_blocks.get() - 1)
 
 
 class _ContextStance:
@@ -45,7 +46,7 @@ class _ContextStance:
 
     @property
     def stance(self) -> str:
-        return "force_eager" if _is_eager.get() else str(self.other.stance)
+        return "force_eager" if _eager_blocks.get() else str(self.other.stance)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.other, name)

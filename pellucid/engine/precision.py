@@ -44,7 +44,7 @@ def sums_narrowly(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.element_size() == 2 and torch.is_grad_enabled()
 
 
-def sum_widely_on_gpu() -> None:
+def disable_reduced_precision_reduction() -> None:
     """Makes products in half precision on a GPU add their parts in float32. By default cuBLAS may round
     partial sums to half precision where it splits a long sum: logits in float16 were off by 190 roundings."""
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False

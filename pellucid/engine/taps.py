@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.base.arguments import check_bool, check_function, check_text, check_type
-from pellucid.base.errors import UsageError
-from pellucid.engine.compiler import eager_in_this_context
+from pellucid.base.errors import ResourceError, UsageError
+from pellucid.engine.compiler import COMPILER_IS_OFF, eager_in_this_context
 from pellucid.engine.recording import NamePatterns, Recording
 
 Change = Callable[[Tensor], Tensor]
@@ -147,7 +147,7 @@ def is_explicit(model: nn.Module | None = None) -> bool:
     return watcher is not None and not watcher.fused
 
 
-def is_named(name: str) -> bool:
+def is_requested(name: str) -> bool:
     """Returns whether a block names the last part of this name itself, rather than by `*`: such values are
     computed only where they are asked for."""
     watcher = current_watcher()
@@ -301,6 +301,9 @@ def compiled_values(run: Callable[[], Tensor], patterns: Sequence[str] = ("*",))
         return dict(collector.values)
 
     try:
-        return torch.compile(collect, fullgraph=True)()
+        found = torch.compile(collect, fullgraph=True)()
     finally:
         _tracing.watcher = None
+    if not found:
+        raise ResourceError(f"{COMPILER_IS_OFF}.")
+    return found

@@ -25,7 +25,7 @@ from pellucid.engine.initializations import initialize
 from pellucid.engine.layer_cache import CachePlan
 from pellucid.engine.linear import Embedding, linear, widen_weight
 from pellucid.engine.positions import PositionBias, Positions
-from pellucid.engine.precision import sum_widely_on_gpu, to_roundable
+from pellucid.engine.precision import disable_reduced_precision_reduction, to_roundable
 from pellucid.engine.quantized_tensor import QuantizedTensor
 from pellucid.engine.tables import Tables
 from pellucid.engine.taps import begin_call, current_watcher, is_explicit, recompute_contexts, tap
@@ -74,7 +74,7 @@ class Transformer(nn.Module):
         twice.
         """
         if torch.device(device).type == "cuda":
-            sum_widely_on_gpu()
+            disable_reduced_precision_reduction()
         with torch.device("meta"):
             model = cls(config)
         shapes = config.parameters()
@@ -140,11 +140,12 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Returns the logits [B T V] of the token ids [B T].
 
-        `padding` [B T] is an attention mask: true for tokens, false for padding. `positions` [B T] are the
-        position ids, by default 0, 1, …, T − 1. `segments` [B T] numbers the documents of packed rows: a
-        document is a run of equal numbers, attends only to itself, and its positions start at 0, so that its
-        logits are those of the document alone. With a `cache` the ids continue its tokens; `forward_cached`
-        also updates its lengths.
+        `padding` [B S], here S = T, is true for a token and false for padding, like Hugging Face's
+        attention_mask (PyTorch's key_padding_mask is the opposite). `positions` [B T] are the position ids,
+        by default 0, 1, …, T − 1. `segments` [B T] numbers the documents of packed rows: a document is a run
+        of equal numbers, attends only to itself, and its positions start at 0, so that its logits are those
+        of the document alone. With a `cache` the ids continue its tokens; `forward_cached` also updates its
+        lengths.
         """
         x = self.hidden_states(ids, cache=cache, padding=padding, positions=positions, segments=segments)
         return self.logits(x)
@@ -224,7 +225,8 @@ class Transformer(nn.Module):
 
     def forward_packed(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
         """Appends tokens to several caches of one row each, in one call without padding, and returns the
-        logits [N V] of the tokens at the places `wanted` of the concatenated ids.
+        logits [N V] of the tokens at the places `wanted` of the concatenated ids. Packed here are texts with
+        a cache each, of which a `Segment` is the new tokens; `segments` of `forward` are documents of a row.
 
         A cache may occur more than once, its tokens in order. What a row computes does not depend on the
         other rows: attention is computed row by row, everything else token by token.
@@ -334,6 +336,7 @@ def split_segments(segments: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the number of each token's segment in its row, and its position in the segment, [B T] each; a
     segment is a run of equal numbers."""
     column = torch.arange(segments.shape[1], device=segments.device)
+    # the first token of a row begins a segment: x == x is true, in the shape and on the device of the rest
     is_first = torch.cat((segments[:, :1] == segments[:, :1], segments[:, 1:] != segments[:, :-1]), 1)
     starts = torch.where(is_first, column, 0).cummax(1).values
     return is_first.cumsum(1), column - starts

@@ -1,1 +1,1 @@
-"""The origin of a number: traces, addresses, derivations; and what a model is made of."""
+"""The origin of a number: traces, addresses, derivations; and a model's conventions and choices."""

@@ -81,7 +81,7 @@ class Derivation:
 
     @property
     def note(self) -> str:
-        """The difference of the arithmetic from that of the run; empty where nothing does."""
+        """How the printed arithmetic differs from the run's; empty where it does not."""
         if not self.is_flattened:
             return ""
         count = f"{len(self.terms):,}"

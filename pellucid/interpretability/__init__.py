@@ -1,4 +1,4 @@
-"""Views of the inside of a model: small functions of recorded names, each with its formula.
+"""Views of a model's inside: logit lens, attribution, patching, probes, heads; each has its formula.
 
 A `Runner` runs either engine, records named values as float64 arrays and replaces some of them; everything
 else here is NumPy on what it returns, so that the numbers of the specification and of the fast engine are

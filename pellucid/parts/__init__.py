@@ -1,4 +1,4 @@
-"""One settings object per choice that a model is made of.
+"""One settings object for each choice: of a model, its optimizer, its schedule and its samplers.
 
 A family of choices is a folder or a module, and nothing else lists its kinds. `parts/positions/rope.py` holds
 one Part, `Rope`, and a config that says `{"kind": "rope"}` gets it; `parts/caps.py` holds `TanhCap`, whose

@@ -49,7 +49,8 @@ def attention(
 
 def sum_heads(block: TapeScope, config: ModelConfig, z: Ref) -> Ref:
     """Returns the attention output [B T C] = Σ_h head_out (+ b_O), where head_out [B H T C] = z W_O, each
-    head with its own rows of W_O; without a W_O, each head adds to its own channels."""
+    head with its own rows of W_O (columns of the stored weight, which is (out, in)); without a W_O, each head
+    adds to its own channels."""
     t = block.scope("attn")
     if "o_proj.weight" in t:
         weight = t.ref("o_proj.weight")

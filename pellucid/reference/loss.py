@@ -1,6 +1,7 @@
 """The loss: cross-entropy over the counted targets, with class weights, label smoothing and z-loss.
 
-Without settings it is the mean of nll = −ln p(target). The settings, each alone or together:
+Without settings it is the mean of nll = −ln p(target). Counted are the targets other than IGNORE_INDEX. The
+settings, each alone or together:
 
     class_weights w [V]   w_y nll, and Σ w_y in place of the number of targets
     smoothing α           (1 − α) w_y nll + α · mean over all V tokens of w_v (−ln p_v)

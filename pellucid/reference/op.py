@@ -2,7 +2,7 @@
 
 The arithmetic of one cell is the forward itself, run on the slices that the cell reads, so every view of a
 number (replay, explain) is the computation and not a copy of it. Forwards therefore write nothing in place,
-use only their arguments, and never depend on the size of the whole array.
+use only their arguments, and never depend on the size of the whole array (a mean gets its n as an attribute).
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Reads(NamedTuple):
 
 Gradients = Iterable[tuple[Ref, Call | Ref | None]]
 """Pairs (input, how): the step that computes its gradient, the value that already is its gradient, or None
-where the other inputs' gradients already contain what flows through it."""
+where the other inputs' gradients already contain what flows through it (online softmax's running sums)."""
 
 
 @dataclass(eq=False)
 class Op:
     """One operation. `shown` is a mathematically equal forward that is easier to read; `reads_integers` says
-    that integers among its inputs enter the arithmetic, where others only select (ids, targets)."""
+    that integer inputs are numbers to compute with (quantized weights), not indices (ids, targets)."""
 
     name: str
     forward: Callable[..., Any]

@@ -60,11 +60,12 @@ class Tape:
     """
 
     def __init__(self, dtype: Any = np.float64, edits: Edits | None = None) -> None:
-        """With `edits` a step whose cells are given is two: NAME.computed, and NAME with these cells."""
+        """With `edits`, an edited step is recorded as two: NAME.computed (what the formula gave) and NAME
+        (with the given cells)."""
         self.dtype = _check_float_type(dtype)
         self.edits = {} if edits is None else _check_edits(edits)
         self.updates = 0
-        """How many updates came before. A value is edited by its name in the joined tape, VALUE@k."""
+        """How many updates came before. A value is edited by its name after `training.join`, NAME@k."""
         self.values: dict[str, Array] = {}
         self.steps: dict[str, Step] = {}
         self.aliases: dict[str, str] = {}
@@ -134,7 +135,7 @@ class Tape:
         return ref
 
     def joined_name(self, name: str) -> str:
-        """Returns the name of a step's value once the tapes of several updates are joined: VALUE@k."""
+        """Returns the name of a step's value once the tapes of several updates are joined: NAME@k."""
         return f"{name}@{self.updates}" if self.updates and "@" not in name else name
 
     def _edit(self, name: str, value: Array) -> Array:
@@ -167,7 +168,7 @@ class Tape:
 
     def _must_be_new(self, name: str) -> None:
         if check_text("name", name) in self.values or name in self.aliases:
-            raise TapeError(f"{name!r} is already on this tape; every value has one name.")
+            raise TapeError(f"{name!r} is already on this tape; a name stands for one value.")
 
     # ---- looking values up
 
@@ -279,8 +280,8 @@ class Tape:
 
 
 def computed_name(name: str) -> str:
-    """Returns the name of what an edited step computed. X.computed has a gradient of its own, so that of a
-    gradient differs."""
+    """Returns the name of what an edited step computed. For a gradient it is d.X.backpropagated, because
+    d.X.computed is the gradient of X.computed."""
     return f"{name}.{'backpropagated' if name.startswith('d.') else 'computed'}"
 
 

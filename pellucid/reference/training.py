@@ -32,8 +32,9 @@ def forward(
     **more: Any,
 ) -> Tape:
     """Returns the tape of one forward pass, with the loss where there are targets; `objective` holds the
-    settings of the loss, `more` those of `transformer`. A tape from `make_tape` may count its steps, or take
-    some of them from another run; `updates` came before this pass."""
+    settings of the loss, `more` those of `transformer`. `make_tape` returns an
+    empty tape, of a subclass where steps are counted or taken from another run; `updates` is the number of
+    updates before this pass."""
     tape = make_tape()
     tape.updates = updates
     shapes = config.parameters()
@@ -99,7 +100,7 @@ def train(
 
 
 def join(tapes: list[Tape]) -> Tape:
-    """Returns the tapes of consecutive updates as one: VALUE@k is that value after k updates.
+    """Returns the tapes of consecutive updates as one: NAME@k is that value after k updates.
 
     A parameter of tape k is the update that computed it, X@k, so that a number can be followed back through
     the updates; inputs, and parameters that were not updated, keep their one name.

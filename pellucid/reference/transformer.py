@@ -4,8 +4,9 @@
     x = x + Attention(Norm(x));  x = x + MLP(Norm(x))        in every block
     logits = Norm(x) W_U
 
-A call `tape("name", op, *inputs)` runs one operation and keeps its result under that name: every first
-argument below is a name of the glossary (`names.py`), which has its axes and meaning.
+A call `tape("name", op, *inputs)` runs one operation and keeps its result under that name: every name
+given to it, or to a helper that calls it, is one of the glossary (`base/names.py`), which has its axes and
+meaning.
 """
 
 from dataclasses import replace
@@ -46,10 +47,11 @@ def transformer(
 ) -> Ref:
     """Returns the logits [B T V] of the ids [B T]; the parameters are already on the tape.
 
-    `past` is the KV cache of the tokens before; `padding` [B S] is 1 for a token and 0 for padding;
-    `segments` [B T] numbers the documents of a packed row: a document is a run of equal numbers, attends only
-    to itself, and its positions count from 0; `dropout` holds the mask of each value X with dropout, under
-    the name X.keep; `by_head` computes attn_out as the sum of `attn.head_out` over the heads.
+    `past` is the KV cache of the tokens before; `padding` [B S] is true (1) for a token and false for padding
+    (PyTorch's key_padding_mask is the opposite); `segments` [B T] numbers the documents of a packed row: a
+    document is a run of equal numbers, attends only to itself, and its positions count from 0; `dropout`
+    holds the mask of each value X with dropout, under the name X.keep; `by_head` computes attn_out as the sum
+    of `attn.head_out` over the heads.
     """
     start = past["blocks.0.attn.past_k"].shape[2] if past else 0
     ids = tape.constant("ids", _check_ids(config, ids, start))
@@ -184,15 +186,17 @@ def block(
 
 
 def _add_output(
-    t: TapeScope, config: ModelConfig, layer: str, name: str, x: Ref, out: Ref, dropout: KeepMasks | None
+    t: TapeScope, config: ModelConfig, sub_layer: str, name: str, x: Ref, out: Ref, dropout: KeepMasks | None
 ) -> Ref:
-    """Returns the residual stream after a layer, under `name`: x + out, with dropout and an output norm
+    """Returns the residual stream after a sub-layer, under `name`: x + out, with dropout and an output norm
     before the sum and a post-norm after it where the config has them."""
-    out = _normalize_at(t, config, f"{layer}_out_norm", apply_dropout(t, f"{layer}_out", out, dropout))
+    out = _normalize_at(
+        t, config, f"{sub_layer}_out_norm", apply_dropout(t, f"{sub_layer}_out", out, dropout)
+    )
     if "post_norm" not in config.placement.places:
         return add_residual(t, name, x, out, config.residual)
-    x = add_residual(t, f"{layer}_sum", x, out, config.residual)
-    return t.alias(name, _normalize_at(t, config, f"{layer}_post_norm", x))
+    x = add_residual(t, f"{sub_layer}_sum", x, out, config.residual)
+    return t.alias(name, _normalize_at(t, config, f"{sub_layer}_post_norm", x))
 
 
 def add_residual(t: TapeScope, name: str, x: Ref, update: Ref, residual: ResidualConfig) -> Ref:
@@ -226,7 +230,7 @@ def _normalize_at(t: TapeScope, config: ModelConfig, name: str, x: Ref) -> Ref:
 
 
 def unembed(tape: Tape, config: ModelConfig, x: Ref) -> Ref:
-    """Returns the logits [B T V] of x and adds their softmax."""
+    """Returns the logits [B T V] of x, and adds their softmax to the tape as `probs`."""
     logits = compute_logits(tape, config, x)
     tape("probs", softmax, logits)
     return logits

@@ -16,7 +16,7 @@ import numpy as np
 from pellucid.base.arguments import check_text, check_type
 from pellucid.base.errors import FileError, TokenError
 from pellucid.text import alphabet
-from pellucid.text.growth import check_growth
+from pellucid.text.growth_limit import check_growth
 from pellucid.text.rust import call_native
 from pellucid.text.tokenizer import (
     ByteDecodeStream,

@@ -1,1 +1,1 @@
-"""Text in, model out: recipes, the loop, optimizers, and checkpoints that lose nothing."""
+"""Text in, model out: recipes, the loop, optimizers, and checkpoints that resume bit for bit."""

@@ -1,4 +1,4 @@
-"""One training step: batch, forward, loss, backward, clip, update, log.
+"""One training step: batch, forward, loss, backward, clip, update.
 
     state = TrainState(recipe, source)
     result = train_step(state)          # Stepped; or Skipped, where the loss or a gradient is NaN or Inf
@@ -53,7 +53,7 @@ class Hook:
 
 
 def train_step(state: TrainState, hooks: Sequence[Hook] = ()) -> Stepped | Skipped:
-    """Updates the weights once; not where the loss or a gradient is NaN or Inf."""
+    """Updates the weights once, unless the loss or a gradient is NaN or Inf."""
     began = time.perf_counter()
     lr = set_learning_rate(state)
     batch = state.prefetcher.next()
@@ -109,7 +109,8 @@ def set_learning_rate(state: TrainState) -> float:
 def forward_backward(state: TrainState, batch: DeviceBatch) -> tuple[Tensor, int]:
     """Computes the gradients of a batch, one micro-batch after the other.
 
-    Returns the mean loss over all counted targets, [] float64, and the number of tokens, both over all ranks.
+    Returns the mean loss over all counted targets, which are those not ignored, [] float64, and the number of
+    tokens, both over all ranks.
     The mean of each micro-batch is weighted by its share of the counted targets, or of their class weights,
     so that their sum is the mean over the whole batch, however the ignored targets are distributed.
     """
@@ -120,7 +121,7 @@ def forward_backward(state: TrainState, batch: DeviceBatch) -> tuple[Tensor, int
     segments = [None] * parts if batch.segments is None else batch.segments.chunk(parts)
     micro_batches = zip(batch.ids.chunk(parts), batch.targets.chunk(parts), segments, counts, strict=True)
     for number, (ids, targets, documents, count) in enumerate(micro_batches, start=1):
-        # DDP and FSDP exchange gradients once a step, unless bfloat16 ones are accumulated in masters.
+        # DDP and FSDP exchange gradients once a step, unless those in bfloat16 are added to float32 masters.
         with state.parallel.sync_grads(number == parts or bool(state.weights.bfloat16)):
             loss = state.loss(ids, targets, documents) * (count / (global_count or 1))
             (loss * state.parallel.loss_factor).backward()

@@ -1,1 +1,1 @@
-"""Noise or bug: recomputed values, one verdict, the catalogue of checks, and models and runs compared."""
+"""Rounding or bug: the checks of `verify`, and comparison of models, runs and other programs."""

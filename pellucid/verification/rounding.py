@@ -1,4 +1,8 @@
-"""The bound on a step's rounding: (8 + √n) · u · Σ|terms|.
+"""The bound on a step's rounding: (8 + √n) · u · Σ|terms|, a probabilistic one.
+
+The worst case of n terms is n · u, far above what happens: errors of either sign add up like √n. The 8 is for
+the few roundings that a step has besides its sum, however short that is. (Equal terms round alike, so they
+count as more.)
 
 `Bounded` arrays carry Σ|terms| through an operation's own forward, as recording arrays carry its expression;
 so a new operation has its error budget without an entry in any table. The error terms below are the rules for

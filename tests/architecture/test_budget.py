@@ -22,7 +22,7 @@ class Size(NamedTuple):
 ROOMS: dict[str, Size] = {
     "__init__.py": Size(1, 150),
     "py.typed": Size(1, 0),
-    "base": Size(17, 2900),
+    "base": Size(17, 2910),
     "parts": Size(52, 2570),
     "config": Size(17, 750),
     "reference": Size(39, 3850),
@@ -44,7 +44,7 @@ ROOMS: dict[str, Size] = {
     "server": Size(96, 11890),
     "cli": Size(40, 6200),
 }
-TESTS = Size(750, 93260)
+TESTS = Size(750, 93280)
 
 
 def list_files(folder: str) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.base.errors import UsageError
+from pellucid.base.errors import ResourceError, UsageError
 from pellucid.engine import taps
 from pellucid.engine.taps import edit, look, record
 from pellucid.engine.transformer import Transformer
@@ -240,6 +240,16 @@ def test_compiled_code_is_not_watched_inside_another_block() -> None:
         with pytest.raises(UsageError):
             taps.compiled_values(lambda: model(IDS_))
         assert not model(IDS_).any()  # the edit goes on
+
+
+def test_values_of_compiled_code_are_refused_where_nothing_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with TORCHDYNAMO_DISABLE=1: no values would else be equal to all that they are compared with."""
+    model = fast(SHALLOW)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    with pytest.raises(ResourceError, match="switched off"):
+        taps.compiled_values(lambda: model(IDS_))
 
 
 def bad_shape(x: Tensor) -> Tensor:
@@ -507,3 +517,11 @@ def test_blocks_may_end_in_any_order() -> None:
     second.close()
     model(IDS_)
     assert (len(outer.calls), len(inner.calls)) == (1, 2) and taps.current_watcher() is None
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph
+
+    torch.compile(fast(SHALLOW), backend=backend, fullgraph=True)(IDS_)
+    assert graphs, "compiled functions run eagerly though every block has ended"

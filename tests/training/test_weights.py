@@ -33,7 +33,7 @@ def test_what_is_frozen_stays_and_the_rest_learns() -> None:
     [
         ("train.only=unembd.weight", "unembd.weight"),
         ('train.freeze="*"', "no parameter to train"),
-        ("train.only=3", "a pattern or a list of them"),
+        ("train.only=3", "train.only must be a text or a list of texts, not 3"),
         ("train.weights=bfloat16", "does not go with train.dtype=float64"),
     ],
 )

@@ -17,7 +17,8 @@ class AttentionInputs(NamedTuple):
     `rotation` rotates queries and keys (RoPE). `bias` [H T S] or [B H T S] is added to the scores. `mask`
     [B 1 T S] is true where a query may attend to a key; None if all may, or if `is_causal` asks the kernel
     for its own causal mask. `is_token` [B S] is false for padding. `is_packed` says that `mask` separates the
-    documents of a row. With `segments`, attention is computed segment by segment, each with its own inputs.
+    documents of a row, which are the `segments` of a forward pass. `segments` here are the new tokens of
+    several caches: attention is computed one `Segment` at a time, each with its own inputs.
     """
 
     rotation: Rotation | None
@@ -31,8 +32,9 @@ class AttentionInputs(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Consecutive tokens of one row, in a call that reads several rows: `span` are their places in the call,
-    `layers` the row's cache, `inputs` those of a call that reads them alone, except the rotation."""
+    """The new tokens of one cache, in a call that reads those of several (`forward_packed`): `span` are their
+    places in the call, `layers` that cache, `inputs` those of a call that reads them alone, except the
+    rotation."""
 
     span: slice
     layers: list[LayerCache]

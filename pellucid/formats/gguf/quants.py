@@ -242,7 +242,7 @@ def _q3_k(blocks: Array) -> Array:
 
 
 def _q4_k(blocks: Array) -> Array:
-    """8 groups of 32: x = d s q − dmin m, q of 4 bits."""
+    """8 groups of 32: x = d s q − dmin m, q of 4 bits (block layout: `TYPES`)."""
     s, m = _six_bits(blocks["s"])
     return _scale_groups(blocks["d"], s, _nibble_groups(blocks)) - _shift(blocks["dmin"], m)
 

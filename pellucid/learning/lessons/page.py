@@ -7,7 +7,7 @@ The head:
     title = "…"                     what the lesson is about, without its number
     goal = "…"                      what the reader can do afterwards, one sentence
     needs = [14]                    lessons to have done before; they must exist
-    mistakes = ["no mask"]    names of `judge.mistakes` that a sheet of this lesson must show
+    mistakes = ["no mask"]          names of `verification.mistakes` that a sheet of this lesson must show
     errata = ["1.6 #3"]             items of the errata behind "What could go wrong"
     source = ["U Ex. 3"]            sections of the texts
     code = ["softmax", "einsum"]    operations, which the page links to

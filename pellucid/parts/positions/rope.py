@@ -1,7 +1,7 @@
 """Rotary position embedding (RoPE): channel pair i of q and k is rotated by position · base^(−2i/D).
 
-The dot product of two rotated vectors depends on the difference of their angles, so a score depends on the
-distance between two positions only.
+The dot product of two rotated vectors depends on the difference of their angles, so positions enter a
+score only through their difference.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Rope(PositionsConfig):
     source: ClassVar[str] = "Su et al. 2021, arXiv:2104.09864"
 
     base: float = 10_000.0
-    layout: str = "halves"
+    layout: str = "halves"  # pairs of channels: i and i + D/2; in the layout "pairs", 2i and 2i + 1
 
     def frequencies(self, d_head: int) -> Table:
         """Returns the angle [D/2] by which each pair rotates from one position to the next."""

@@ -52,6 +52,7 @@ def softmax_back(p: Any, dp: Any) -> Any:
 
 
 def _row_to_one(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
+    """A cell […] reads the row of every input that it is one number of: `reduced_row` without keepdims."""
     return Reads(tuple(same_row(index, shape) for shape in shapes), attrs, zeros(index))
 
 

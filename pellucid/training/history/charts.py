@@ -168,7 +168,8 @@ def run_figure(runs: Sequence[LoggedRun], smooth: int | None = None, by: str = S
         if by == STEP and (heatmaps := [_heatmap(map, charts[0].x) for map in run.layers()]):
             heading = f"layers of {run.curves.name}" if len(runs) > 1 else "layers"
             sections.append(Section(heading, heatmaps, LAYERS_SIZE))
-    title = ", ".join(run.curves.name for run in runs)
+    names = ", ".join(run.curves.name for run in runs)
+    title = f"Runs {names}" if len(runs) > 1 else f"Run {names}"
     excerpts = [excerpt for run in runs for excerpt in run.excerpts()]
     return Figure(title, sections, excerpts=excerpts, found=_summarize([run.curves for run in runs]))
 

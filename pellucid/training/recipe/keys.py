@@ -1,7 +1,7 @@
-"""Every key of a recipe: what it means, its type, its default and an example.
+"""Every key of a recipe, collected from where it is defined: its meaning, type, default and an example.
 
-All four are read from where the key is defined. Under each field stands what it means, the first sentence by
-itself enough for a comment, and in the last line an example:
+No key is defined here. Under each field stands what it means, the first sentence by itself enough for a
+comment, and in the last line an example:
 
     batch_size: int = 32
     \"""Rows of one optimizer step, on all processes together.

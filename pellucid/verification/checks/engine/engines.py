@@ -89,8 +89,7 @@ def _position_values(config: ModelConfig, places: Array) -> dict[str, Array]:
 
 def _judge_run(subject: Subject, both: EnginesRun) -> Finding:
     tape = both.hold_weights()
-    names = [
-        name for name in both.values if tape.roles.get(name) not in ("leaf", "param")
-    ]  # those are inputs
+    # leaves and parameters are inputs, not results
+    names = [name for name in both.values if tape.roles.get(name) not in ("leaf", "param")]
     recorded = {name: RecordedValue(both.values[name], both.types[name]) for name in names}
     return judge_values(subject.trace(tape, subject.pair[0]), recorded).summarize()

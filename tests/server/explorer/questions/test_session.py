@@ -5,14 +5,13 @@ import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import pellucid
-from pellucid.cli.app import make_app
 from pellucid.server.explorer.held_trace import RunRequest
 from pellucid.server.explorer.process import MOST_ANSWER
 from pellucid.server.explorer.questions.session import format_command
 from pellucid.server.explorer.session import Session
+from tests.cli.commands import Shell
 
 
 def test_a_model_is_described_in_one_line() -> None:
@@ -58,12 +57,15 @@ def test_the_command_is_one_that_a_shell_reads(request_: RunRequest, command: st
     assert request_.prompt in ([0, 1], *shlex.split(command))
 
 
-def test_the_command_explains_the_same_number() -> None:
+def test_the_command_explains_the_same_number(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shell = Shell(capsys, monkeypatch, tmp_path)
     session = Session.open("abcd")
     session.run(RunRequest("A B", "C", update="sgd", lr=0.5))
     command = session.ask("session")["traces"][0]["command"].replace("ADDRESS", "'probs@1[t=1,v=2]' --json")
-    done = CliRunner().invoke(make_app(["explain"]), shlex.split(command)[1:])
-    assert json.loads(done.stdout)["value"] == session.ask("value", at="probs@1[t=1,v=2]")["numbers"][0][0]
+    done = shell(*shlex.split(command)[1:])
+    assert json.loads(done.out)["value"] == session.ask("value", at="probs@1[t=1,v=2]")["numbers"][0][0]
 
 
 def test_the_command_of_quantized_weights_names_them_and_cannot_update_them() -> None:

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import pellucid
 from pellucid.base.errors import ResourceError
-from pellucid.cli.app import make_app
 from pellucid.formats.resolve import open_model
 from pellucid.generation.ledger.file import read_ledger
 from pellucid.server.explorer.client import ExplorerWorker
@@ -22,6 +20,7 @@ from pellucid.server.http.limits import RequestError
 from pellucid.server.openai.answers import explorer as answer_explorer
 from pellucid.server.openai.answers.explorer import AnswerExplorer, KeptAnswers, stamp_files
 from tests.browser.models import LLAMA, write_model
+from tests.cli.commands import Shell
 from tests.server.served import Served
 
 PROMPT, NEW = [0, 1, 2], [3, 4, 5, 4]
@@ -284,15 +283,20 @@ def test_a_streamed_conversation_has_the_numbers_of_its_trace(served: Served) ->
 
 
 def test_a_ledger_that_was_saved_can_be_replayed_and_explained(
-    served: Served, tiny_model: Path, tmp_path: Path
+    served: Served,
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    shell = Shell(capsys, monkeypatch, tmp_path)
     asked = {"prompt": "the cat", "max_tokens": 5, "seed": 5, "temperature": 0.8, "top_p": 0.9, "n": 2}
     [choice, _] = served.post("/v1/completions", **asked, ledger=True)["choices"]
     file = tmp_path / "ledger.json"
     file.write_text(json.dumps(choice["ledger"]))
     for words in (["replay"], ["replay", "--model", str(tiny_model)], ["explain"]):
-        done = CliRunner().invoke(make_app(["replay", "explain"]), [*words, str(file)])
-        assert done.exit_code == 0, done.output
+        done = shell(*words, str(file))
+        assert done.code == 0, done.err
     ledger = read_ledger(file)
     assert ledger.seed == 5 and len(ledger.completions) == 2
     assert ledger.completions[0].text == choice["text"]

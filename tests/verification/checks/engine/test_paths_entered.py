@@ -78,7 +78,7 @@ NOT_HERE = {
     "transformer.py: __init__": "random weights",
     "transformer.py: from_weights": "its line for a GPU",
     "transformer.py: _load_weight": "a shared parameter: `conventions`, of a model that knows the text",
-    "precision.py: sum_widely_on_gpu": "a GPU's products",
+    "precision.py: disable_reduced_precision_reduction": "a GPU's products",
     "transformer.py: forward_packed": "the logits of some tokens alone: the check `generated`",
     "transformer.py: forward_cached": "the logits of the last token, which nothing asks for",
     "positions.py: cover": "its line for compiled code",

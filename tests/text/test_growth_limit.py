@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pellucid.base.errors import FileError
-from pellucid.text.growth import MOST_GROWTH, check_growth
+from pellucid.text.growth_limit import MOST_GROWTH, check_growth
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
 
