@@ -132,7 +132,7 @@ def _score_chunk(
     """Returns the sum of the losses of a chunk of logits y [N V], and its gradient if needed, which may
     overwrite the logits."""
     if needs_grad and y.element_size() <= 4 and has_kernel(y, cap):
-        from pellucid.engine.score_kernel import score
+        from pellucid.engine.cross_entropy_kernel import score
 
         return score(y, targets, smoothing, z, IGNORE_INDEX).sum(), y
     y = widen(y)

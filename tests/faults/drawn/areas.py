@@ -48,7 +48,7 @@ AREAS: dict[str, tuple[float, tuple[str, ...]]] = {
 LEFT_OUT = frozenset(f"pellucid/{name}.py" for name in (
     # memory, compilers and GPUs: they decide no number of a run on a CPU
     "engine/compile_cache", "engine/compiler", "engine/device_memory",
-    "engine/score_kernel", "engine/cpu/library", "generation/ahead",
+    "engine/cross_entropy_kernel", "engine/cpu/library", "generation/ahead",
     "training/compiled_loss", "training/device", "training/memory",
     # what is watched and told about a run
     "engine/recording", "engine/taps", "training/forecast", "training/machine", "training/pace",

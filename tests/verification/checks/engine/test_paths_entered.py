@@ -46,7 +46,7 @@ ELSEWHERE = {
     "compiler.py": "which code is compiled: the check `compiled`",
     "recording.py": "what a recording shows",
     "taps.py": "how values are recorded and edited",
-    "score_kernel.py": "runs on a GPU alone: the check `backward paths` there",
+    "cross_entropy_kernel.py": "runs on a GPU alone: the check `backward paths` there",
     "tables.py": "tables that are made once",
 }
 """Files that do not compute a value of a verified model on a CPU, and why."""

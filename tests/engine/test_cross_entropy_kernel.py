@@ -21,7 +21,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("smoothing", "z"), [(0.0, 0.0), (0.1, 1e-3)])
 def test_the_kernel_gives_the_loss_and_its_gradient(vocabulary: int, smoothing: float, z: float) -> None:
     """Rows shorter than a block, as long as one, and longer; targets at both ends, and one not counted."""
-    from pellucid.engine.score_kernel import score
+    from pellucid.engine.cross_entropy_kernel import score
 
     torch.manual_seed(0)
     logits = torch.randn(5, vocabulary, device=DEVICE)
@@ -36,7 +36,7 @@ def test_the_kernel_gives_the_loss_and_its_gradient(vocabulary: int, smoothing: 
 
 
 def test_a_logit_that_is_not_a_number_makes_the_loss_none() -> None:
-    from pellucid.engine.score_kernel import score
+    from pellucid.engine.cross_entropy_kernel import score
 
     logits = torch.zeros(1, 9, device=DEVICE)
     logits[0, 4] = torch.nan
@@ -44,7 +44,7 @@ def test_a_logit_that_is_not_a_number_makes_the_loss_none() -> None:
 
 
 def test_a_row_that_does_not_count_leaves_nothing_whatever_is_in_it() -> None:
-    from pellucid.engine.score_kernel import score
+    from pellucid.engine.cross_entropy_kernel import score
 
     logits = torch.full((1, 9), torch.nan, device=DEVICE)
     assert float(score(logits, torch.tensor([IGNORE_INDEX], device=DEVICE), 0.0, 0.0, IGNORE_INDEX)) == 0
