@@ -438,7 +438,7 @@ def test_each_hostile_text_in_a_file_is_shown_escaped(name: str, text: str) -> N
 
 def test_a_model_s_own_text_is_exact_in_a_pipe_and_escaped_on_a_terminal(work: Path) -> None:
     words_model(work, STRINGS)
-    model = open_toml(work / "hostile.toml")
+    model = open_model(work / "hostile.toml")
     ids = range(model.tokenizer.vocab_size)
     text = model.tokenizer.decode(list(ids))
     arguments = ["tokenizer", "decode", "hostile.toml", *map(str, ids)]
@@ -448,12 +448,6 @@ def test_a_model_s_own_text_is_exact_in_a_pipe_and_escaped_on_a_terminal(work: P
         assert exact.code == shown.code == 0, exact.text + shown.text
         assert raw_characters(exact.out, False) and not raw_characters(exact.err, False)
         assert not raw_characters(shown.out, True), shown.text
-
-
-def open_toml(path: Path) -> Any:
-    from pellucid.formats.resolve import open_model
-
-    return open_model(path)
 
 
 # ---- what Python shows
