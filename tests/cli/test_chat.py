@@ -5,6 +5,7 @@ import os
 import re
 import select
 import signal
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,17 +110,34 @@ class Terminal:
         end = time.monotonic() + seconds
         while text not in self.shown:
             assert time.monotonic() < end, f"{text!r} is not in {self.shown!r}"
-            if select.select([self.file], [], [], 0.2)[0]:
-                try:
-                    self.shown += os.read(self.file, 65536).decode("utf-8", "replace")
-                except OSError:  # the other end is closed
-                    assert text in self.shown, self.shown
+            try:
+                self._read(0.2)
+            except OSError:  # the other end is closed
+                assert text in self.shown, self.shown
         before, _, self.shown = self.shown.partition(text)
         return re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]|[\x01\x02\r]", "", before + text)
 
+    def _read(self, seconds: float = 0) -> int:
+        """Returns how many characters are shown and not waited for yet."""
+        if select.select([self.file], [], [], seconds)[0]:
+            self.shown += os.read(self.file, 65536).decode("utf-8", "replace")
+        return len(self.shown)
+
     def type(self, text: str) -> None:
-        time.sleep(0.3)  # the editor reads keys a moment after it has shown the prompt
+        """Types a text once the editor reads keys: it switches the terminal's own editing of lines off."""
+        self._wait_until(lambda: not termios.tcgetattr(self.file)[3] & termios.ICANON)
         os.write(self.file, text.encode())
+
+    def interrupt_answer(self) -> None:
+        """Presses Ctrl-C after some of an answer was shown."""
+        self._wait_until(lambda: self._read() > 100)
+        os.write(self.file, b"\x03")
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        end = time.monotonic() + 60
+        while not is_so():
+            assert time.monotonic() < end, self.shown
+            time.sleep(0.002)
 
     def end(self) -> int:
         """Returns the exit code."""
@@ -190,8 +208,7 @@ def test_ctrl_c_stops_an_answer_and_keeps_it_and_twice_leaves(terminal: Callable
     chat = terminal("--max-new-tokens", 19_000, "--min-new-tokens", 19_000, "--temperature", 1, "--seed", 1)
     chat.type("Who?\r")
     chat.wait("Who?")
-    time.sleep(1.5)
-    chat.type("\x03")
+    chat.interrupt_answer()
     chat.wait("stopped · ")
     chat.wait("seed 1")
     chat.wait("> ")

@@ -119,7 +119,7 @@ def renewed() -> tuple[Path, dict[str, container.Entry], dict[str, tuple[int, ..
 @pytest.mark.rotating
 @pytest.mark.parametrize("seed", range(40))
 def test_random_command_lines(seed: int) -> None:
-    check(seed, 50)
+    check(seed, 25)
 
 
 @pytest.mark.torture

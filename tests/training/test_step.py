@@ -15,6 +15,7 @@ from pellucid.training.run import MAX_NONFINITE, Run
 from pellucid.training.saving.checkpoint import Snapshot
 from pellucid.training.step import forward_backward
 from pellucid.verification.mismatch import BETWEEN_ENGINES, find_first_mismatch
+from tests.rotation import take_turn
 from tests.training.small_runs import MadeUp, make_run
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
@@ -111,10 +112,14 @@ def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> No
         assert torch.equal(mean, second.state.average.mean[name]), name
 
 
+COMPILED = [("float32", "adamw"), ("bfloat16", "muon"), ("float32", "muon"), ("bfloat16", "adamw")]
+
+
 def test_a_compiled_run_goes_on_bit_for_bit() -> None:
-    """Above 10 s: a step is compiled, once for all of these runs."""
-    for kind in ("adamw", "muon"):
+    """In one of the types each day: to compile a step takes seconds, and each type has its own."""
+    for dtype, kind in take_turn(COMPILED):
         changes = (
+            f"train.dtype={dtype}",
             f"optimizer.kind={kind}",
             DROPOUT,
             "train.accumulate=2",
@@ -123,19 +128,21 @@ def test_a_compiled_run_goes_on_bit_for_bit() -> None:
             "steps=4",
             "train.record_every=0",
         )
-        straight = make_run("train.dtype=float32", *changes)
+        straight = make_run(*changes)
         events = []
         for event in straight.events():
             events.append(event)
             if isinstance(event, Stepped) and event.step == 2:
                 kept, half = _keep(straight.state.snapshot()), len(events)
-        second = make_run("train.dtype=float32", *changes)
+        second = make_run(*changes)
         second.state.restore(kept)
         rest = [event for event in second.events() if not isinstance(event, Compared)][1:]
         assert len(rest) >= 2 and [*map(_without_clock, events[half:])] == [*map(_without_clock, rest)]
+        assert straight.state.compiled == second.state.compiled == "yes"
         for name, value in straight.state.snapshot().optimizer.items():
             assert torch.equal(value, second.state.snapshot().optimizer[name]), name
         for name, weight in straight.state.weights.named.items():
+            assert weight.dtype == torch.float32
             assert torch.equal(weight, second.state.weights.named[name]), name
 
 

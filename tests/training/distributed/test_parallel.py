@@ -22,7 +22,7 @@ from tests.training.small_runs import make_run, recipe
 
 CPU = torch.device("cpu")
 
-STEPS = ("steps=20", "evaluation.every=10", "optimizer.lr=0.01")
+STEPS = ("steps=10", "evaluation.every=5", "optimizer.lr=0.01")
 CASES: dict[str, tuple[str, ...]] = {
     "plain": (),
     "parts, mean, clipped": ("train.accumulate=2", "train.ema=0.9", "train.clip=0.2", "data.batch_size=8"),
@@ -60,10 +60,16 @@ def every_case(ranks: Ranks, way: str) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.fixture(scope="module")
+def alone() -> dict[str, dict[str, Any]]:
+    return every_case(Ranks(), "auto")
+
+
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
-def test_two_ranks_give_the_losses_and_weights_of_one_process(way: str) -> None:
-    """Over 20 steps in float64, rows with unequal numbers of ignored targets on the two."""
-    alone = every_case(Ranks(), "auto")
+def test_two_ranks_give_the_losses_and_weights_of_one_process(
+    way: str, alone: dict[str, dict[str, Any]]
+) -> None:
+    """Over 10 steps in float64, rows with unequal numbers of ignored targets on the two."""
     for together in job(2, lambda ranks: every_case(ranks, way)):
         for case, wanted in alone.items():
             found = together[case]

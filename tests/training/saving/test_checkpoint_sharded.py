@@ -101,9 +101,8 @@ def test_a_checkpoint_loads_on_any_number_of_ranks_and_either_way(tmp_path: Path
     ways = [(1, "auto"), (2, "ddp"), (2, "fsdp"), (4, "fsdp")]
 
     def load(ranks: Ranks, way: str) -> list[dict[str, Any]]:
-        found = []
+        found, made = [], make_run("train.ema=0.5", f"train.parallel={way}", ranks=ranks)
         for folder in sorted(tmp_path.iterdir()):
-            made = make_run("train.ema=0.5", f"train.parallel={way}", ranks=ranks)
             made.state.restore(checkpoint.read(folder / "checkpoints" / "step-0000003", ranks))
             found.append(contents(made))
         return found
@@ -262,8 +261,7 @@ def kills(path: Path, count: int, seed: int) -> None:
 
 
 def test_ranks_killed_while_they_save_cost_nothing_that_was_saved(tmp_path: Path) -> None:
-    """Above 10 s on a busy machine: five jobs of two ranks."""
-    kills(tmp_path, 3, 0)
+    kills(tmp_path, 2, 0)
 
 
 @pytest.mark.torture

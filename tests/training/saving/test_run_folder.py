@@ -365,7 +365,7 @@ def interleavings(path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyP
 
 def test_no_interleaving_costs_the_last_complete_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     with in_memory() as path:
-        interleavings(path, 200, 0, monkeypatch)
+        interleavings(path, 80, 0, monkeypatch)
 
 
 @pytest.mark.torture

@@ -313,7 +313,7 @@ def kills(path: Path, count: int, seed: int) -> None:
 
 
 def test_a_killed_process_costs_nothing_that_it_had_saved(tmp_path: Path) -> None:
-    kills(tmp_path, 12, 0)
+    kills(tmp_path, 8, 0)
 
 
 @pytest.mark.torture
