@@ -81,7 +81,7 @@ class Derivation:
 
     @property
     def note(self) -> str:
-        """How the printed arithmetic differs from the run's; empty where it does not."""
+        """The difference of the printed arithmetic from that of the run; empty where there is none."""
         if not self.is_flattened:
             return ""
         count = f"{len(self.terms):,}"

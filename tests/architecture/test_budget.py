@@ -25,26 +25,26 @@ ROOMS: dict[str, Size] = {
     "base": Size(17, 2910),
     "parts": Size(52, 2570),
     "config": Size(17, 750),
-    "reference": Size(39, 3860),
+    "reference": Size(34, 3850),
     "ops.py": Size(1, 70),
-    "engine": Size(64, 8500),
-    "report": Size(30, 3390),
-    "text": Size(21, 2990),
-    "formats": Size(39, 5690),
-    "data": Size(45, 5670),
+    "engine": Size(63, 8500),
+    "report": Size(27, 3390),
+    "text": Size(20, 2990),
+    "formats": Size(39, 5700),
+    "data": Size(44, 5680),
     "model.py": Size(1, 560),
     "explanation": Size(29, 6120),
     "generation": Size(57, 10550),
-    "evaluation": Size(43, 8270),
+    "evaluation": Size(41, 8270),
     "interpretability": Size(20, 4890),
-    "training": Size(53, 7420),
-    "verification": Size(86, 15710),
+    "training": Size(52, 7410),
+    "verification": Size(83, 15730),
     "learning": Size(50, 8510),
     "verbs.py": Size(1, 200),
-    "server": Size(96, 11890),
-    "cli": Size(40, 6200),
+    "server": Size(91, 11870),
+    "cli": Size(39, 6200),
 }
-TESTS = Size(750, 93280)
+TESTS = Size(748, 93380)
 
 
 def list_files(folder: str) -> list[str]:

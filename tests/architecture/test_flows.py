@@ -31,10 +31,10 @@ class Flow(NamedTuple):
 
 
 FLOWS = {
-    "explain": Flow(("explain", "abcd", "A B", "--at", "probs[1,2]"), 319, 57, 92),
-    "generate": Flow(("generate", "abcd", "A B", "--max-new-tokens", "4"), 351, 66, 140),
-    "train": Flow(("train", "task:copy", "steps=3", "out=run"), 822, 128, 246),
-    "verify": Flow(("verify", "abcd", "--quick"), 1365, 199, 315),
+    "explain": Flow(("explain", "abcd", "A B", "--at", "probs[1,2]"), 315, 56, 89),
+    "generate": Flow(("generate", "abcd", "A B", "--max-new-tokens", "4"), 351, 66, 136),
+    "train": Flow(("train", "task:copy", "steps=3", "out=run"), 814, 127, 226),
+    "verify": Flow(("verify", "abcd", "--quick"), 1361, 197, 309),
 }
 PROGRAM = """
 import contextlib, io, json, shutil, sys, threading
