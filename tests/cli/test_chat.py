@@ -124,9 +124,14 @@ class Terminal:
         return len(self.shown)
 
     def type(self, text: str) -> None:
-        """Types a text once the editor reads keys: it switches the terminal's own editing of lines off."""
-        self._wait_until(lambda: not termios.tcgetattr(self.file)[3] & termios.ICANON)
+        """Types a text once the editor reads keys: it switches the terminal's own editing of lines off. That
+        of the line before may not have ended yet, and would take the keys along: so two looks."""
+        self._wait_until(lambda: self._reads_keys() and self._reads_keys())
         os.write(self.file, text.encode())
+
+    def _reads_keys(self) -> bool:
+        time.sleep(0.05)
+        return not termios.tcgetattr(self.file)[3] & termios.ICANON
 
     def interrupt_answer(self) -> None:
         """Presses Ctrl-C after some of an answer was shown."""

@@ -38,7 +38,8 @@ metric_list: [{{metric: acc}}, {{metric: acc_norm}}, {{metric: acc_bytes}}]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return folders.huggingface(tmp_path_factory.mktemp("theirs"), "llama", bos_token_id=259, eos_token_id=260)
+    ids = {"bos_token_id": 259, "eos_token_id": 260}
+    return folders.huggingface(tmp_path_factory.mktemp("theirs"), "llama", num_hidden_layers=3, **ids)
 
 
 @pytest.fixture(scope="module")
