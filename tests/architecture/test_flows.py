@@ -31,10 +31,10 @@ class Flow(NamedTuple):
 
 
 FLOWS = {
-    "explain": Flow(("explain", "abcd", "A B", "--at", "probs[1,2]"), 315, 56, 89),
-    "generate": Flow(("generate", "abcd", "A B", "--max-new-tokens", "4"), 351, 66, 136),
-    "train": Flow(("train", "task:copy", "steps=3", "out=run"), 814, 127, 226),
-    "verify": Flow(("verify", "abcd", "--quick"), 1361, 197, 309),
+    "explain": Flow(("explain", "abcd", "A B", "--at", "probs[1,2]"), 317, 56, 89),
+    "generate": Flow(("generate", "abcd", "A B", "--max-new-tokens", "4"), 353, 66, 136),
+    "train": Flow(("train", "task:copy", "steps=3", "out=run"), 826, 128, 226),
+    "verify": Flow(("verify", "abcd", "--quick"), 1368, 198, 309),
 }
 PROGRAM = """
 import contextlib, io, json, shutil, sys, threading

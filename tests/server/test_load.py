@@ -150,6 +150,7 @@ def ask_together(served: Served, bodies: list[dict[str, Any]]) -> list[str]:
 
 def test_a_short_request_behind_a_hundred_long_ones_is_before_all_that_came_later(served: Served) -> None:
     long, short = {"prompt": "the", "max_tokens": 24, "stop_ids": []}, {"prompt": "the", "max_tokens": 1}
+    longer = long | {"max_tokens": 120}  # so that it matters little when a thread of this test wakes up
     order, threads = list[str](), list[threading.Thread]()
 
     def ask(name: str, body: dict[str, Any]) -> None:
@@ -157,7 +158,7 @@ def test_a_short_request_behind_a_hundred_long_ones_is_before_all_that_came_late
         order.append(name)
 
     sent = 0
-    for name, count, body in (("earlier", 100, long), ("short", 1, short), ("later", 30, long)):
+    for name, count, body in (("earlier", 100, long), ("short", 1, short), ("later", 30, longer)):
         sent += count
         some = [threading.Thread(target=ask, args=(name, body)) for _ in range(count)]
         for thread in some:
